@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlframe.data.observation import has_mask, obs_dtype
+from rlframe.data.observation import obs_dtype
 from rlframe.data.staging import existing_device, numbered
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, ResourceError
 from rlframe.policy.base_policy import Policy
+from rlframe.policy.parts.network import chosen_network
 from rlframe.registry import BACKEND_REGISTRY, MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.machine import available_memory, demand_memory
 from rlframe.utils.files import LimitExceededError, check_limit
@@ -44,7 +45,7 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
     if not cls.__module__.startswith('rlframe.'):
         return None
     twin = _without_network(cls, cfg, spec)
-    options, kind = twin._cfg.model, MODEL_REGISTRY.get_cls(twin._network)
+    options, kind = twin._cfg.model, MODEL_REGISTRY.get_cls(chosen_network(twin))
     if not kind.__module__.startswith('rlframe.'):
         return None
     cls.check_spec(spec, twin._cfg)
@@ -68,7 +69,7 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
 def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -> Policy:
     """Returns a policy with only the attributes that creating its network needs."""
     twin = cls.__new__(cls)
-    twin._cfg, twin.spec, twin._has_mask = cls.resolve_config(cfg), spec, has_mask(spec.observation_space)
+    twin.set_options(cfg, spec)
     twin.device, twin._on_cpu = torch.device('meta'), False
     return twin
 

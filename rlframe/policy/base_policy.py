@@ -28,7 +28,13 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
 from rlframe.policy.parts.memory import Memory
-from rlframe.policy.parts.network import create_network, network_options, own_fields, without_own_model
+from rlframe.policy.parts.network import (
+    chosen_network,
+    create_network,
+    network_options,
+    own_fields,
+    without_own_model,
+)
 from rlframe.policy.parts.normalize import NORMALIZE_OBS, NORMALIZE_REWARD, Normalizer
 from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
@@ -199,11 +205,11 @@ class Policy(Configurable):
             )
         from rlframe.model.core import draw_from
 
-        self._cfg, self.spec = self.resolve_config(cfg), spec
-        self._has_mask = has_mask(spec.observation_space)
+        self.set_options(cfg, spec)
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
+        self._actions = ActionMap(spec)
         self.device = resolve_device(self._cfg)
         self._on_cpu = self.device.type == 'cpu'
         self.tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self.device)
@@ -229,7 +235,7 @@ class Policy(Configurable):
         if 'learn' in self._fields and self.update is not None:
             self.train_step = TrainStep(self.update, self._cfg, self.generator, self.draws)
         if self._has_core:
-            self._memory = Memory(self.model, self._cfg.model['core'], self.default_model())
+            self._memory = Memory(self.model, self._cfg.model['core'], self.default_model(), self.tensor)
             self.is_recurrent, self.acting.parts['episodes'] = True, self._memory.collect
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -246,6 +252,15 @@ class Policy(Configurable):
                 f' {base} with these methods, and set update_class in {cls.__name__}'
             )
 
+    def set_options(self, cfg: EasyDict | Mapping[str, Any] | None, spec: EnvSpec) -> None:
+        """Sets what only options and spaces decide, which is all that ``create_model`` needs."""
+        self._cfg, self.spec = self.resolve_config(cfg), spec
+        self._action_space: Any = spec.action_space
+        self._has_mask = has_mask(spec.observation_space)
+        self._has_core = self._cfg.model.get('core') is not None
+        # that of an exported function is always the best action
+        self._draws_in_eval = not self._cfg.eval.get('deterministic', True)
+
     # what a subclass defines
 
     def default_model(self) -> str:
@@ -254,16 +269,13 @@ class Policy(Configurable):
 
     def create_model(self) -> torch.nn.Module:
         """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
-        kind, name = MODEL_REGISTRY.get_cls(self._network), self._network['type']
-        return create_network(kind, self.model_kwargs(), type(self).__name__, name)
-
-    @property
-    def _network(self) -> dict[str, Any]:
-        return {**self._cfg.model, 'type': self._cfg.model.type or self.default_model()}
+        section = chosen_network(self)
+        kind = MODEL_REGISTRY.get_cls(section)
+        return create_network(kind, self.model_kwargs(), type(self).__name__, section['type'])
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
-        kind, fields = MODEL_REGISTRY.get_cls(self._network), self.config_fields()['model']
+        kind, fields = MODEL_REGISTRY.get_cls(chosen_network(self)), self.config_fields()['model']
         return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
 
     def init_learn(self) -> None:
@@ -291,11 +303,7 @@ class Policy(Configurable):
         """
         columns = data.columns
         rows = {name: self.tensor(columns[name]) for name in self.update.inputs if name in columns}
-        return rows | self._drawn(len(data))
-
-    def _drawn(self, count: int) -> Rows:
-        """Returns the random numbers that the next update needs for a batch of so many rows."""
-        return {name: self.tensor(drawn) for name, drawn in self.update.draws(self.rng, count).items()}
+        return rows | self.update.drawn(self.rng, len(data), self.tensor)
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs.
@@ -380,11 +388,6 @@ class Policy(Configurable):
         """Returns arguments for the evaluator's ``forward``."""
         return {}
 
-    @property
-    def _action_space(self) -> Any:
-        """The action space, of a kind that ``check_spec`` accepts."""
-        return self.spec.action_space
-
     @classmethod
     def network_fields(cls, kind: Any) -> dict[str, Any]:
         """Returns the options of the section ``model`` for a network of the user, whose own defaults have precedence."""
@@ -441,29 +444,9 @@ class Policy(Configurable):
 
         return distribution_for(self.spec.action_space, self._cfg.get('parameters_of_choice', False))
 
-    @cached_property
-    def _actions(self) -> ActionMap:
-        """The map between the actions of a distribution and those of the env."""
-        return ActionMap(self.spec)
-
-    @property
-    def _has_core(self) -> bool:
-        return self._cfg.model.get('core') is not None
-
-    @property
-    def _draws_in_eval(self) -> bool:
-        """Whether evaluation draws actions (``eval.deterministic``); that of an exported function is always the best."""
-        return not self._cfg.eval.get('deterministic', True)
-
     def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
         """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
         return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
-
-    def _step(self, obs: Any) -> Any:
-        """Does a step of the network with a core in the episodes that ``_remember`` set, and returns its output."""
-        assert self._memory is not None  # the network has a core
-        network = self.model.act if self._memory.is_evaluation else self.model.step
-        return self._memory.step(network, obs, self.tensor)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""

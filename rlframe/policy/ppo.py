@@ -282,7 +282,7 @@ class ActorPolicy(Policy):
         """Returns the actor's output for observations, float32 [n, S]."""
         with torch.inference_mode():
             tensor = self.tensor(obs)
-            logit = self._step(tensor) if self._has_core else self.model.logit(tensor)
+            logit = self._memory.act(tensor) if self._memory is not None else self.model.logit(tensor)
             logit = self.masked(logit, tensor)
             return logit.cpu().numpy()
 

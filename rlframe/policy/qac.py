@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -204,8 +204,6 @@ class QACPolicy(Policy):
     """Argument ``actor`` of the network: 'deterministic', 'gaussian' or 'categorical'."""
     _noise: ExplorationNoise | None = None
     _hybrid: HybridActions | None = None
-    _actor: Callable[[Any], Any]
-    """Maps observations to what the actor returns, while acting."""
     toy: dict[str, Any] = dict(
         discount_factor=0.5,
         random_collect_size=64,
@@ -234,7 +232,7 @@ class QACPolicy(Policy):
         if self._memory is None:
             return super().columns(data)
         rows = remembered(self, data)
-        return rows | self._drawn(len(rows['reward']))
+        return rows | self.update.drawn(self.rng, len(rows['reward']), self.tensor)
 
     def _get_nstep(self) -> int:
         """With a core, rewards are summed over a sequence when it is learned from: the collector is to leave them as they are."""
@@ -259,15 +257,17 @@ class QACPolicy(Policy):
     def init_eval(self) -> None:
         if type(self._action_space).__name__ == 'Composite':
             self._hybrid = HybridActions(self._action_space)
-        network: Any = self.model
-        self._actor = self._step if self._has_core else network.actor
+
+    def acted(self, obs: torch.Tensor) -> Any:
+        """Returns what the actor returns, with a core in the episodes that act."""
+        return self.model.actor(obs) if self._memory is None else self._memory.act(obs)
 
     def explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         """Returns actions to collect with, float32 [n, A] in [-1, 1]; called by ``forward_collect`` for n observations.
 
         ``noise`` are standard normal numbers of that shape.
         """
-        output = self._actor(obs)
+        output = self.acted(obs)
         if self.actor_kind == 'deterministic':
             action: torch.Tensor = output.add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
             if eps := settings.get('eps'):
@@ -283,7 +283,7 @@ class QACPolicy(Policy):
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the actions that the actor thinks best, [n, ...]."""
-        return self._meant(self._best_of(self._actor(obs)), obs)
+        return self._meant(self._best_of(self.acted(obs)), obs)
 
     def _meant(self, action: torch.Tensor, obs: Any) -> torch.Tensor:
         """Returns the actions that outputs of the actor mean: themselves, or a choice by its scores, and its parameters."""

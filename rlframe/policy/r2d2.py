@@ -165,9 +165,10 @@ class R2D2Policy(QPolicy):
         return value.argmax(1), after
 
     def q_value(self, obs: Array) -> torch.Tensor:
+        assert self._memory is not None  # the network has a core
         with torch.inference_mode():
             tensor = self.tensor(obs)
-            return masked(self._step(tensor), mask_of(tensor)).cpu()
+            return masked(self._memory.act(tensor), mask_of(tensor)).cpu()
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         return super().process_transition(obs, output, timestep) | {'state': output['state']}

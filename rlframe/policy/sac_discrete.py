@@ -113,7 +113,7 @@ class SACDiscretePolicy(QACPolicy):
 
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
-        logit = self._step(obs) if self._has_core else self.model.actor(obs)
+        logit = self._memory.act(obs) if self._memory is not None else self.model.actor(obs)
         return self.masked(logit, obs)
 
     def _best_of(self, output: Any) -> torch.Tensor:

@@ -94,6 +94,10 @@ class Update:
         """
         return {}
 
+    def drawn(self, rng: np.random.Generator, count: int, tensor: Callable[[Array], torch.Tensor]) -> Rows:
+        """Returns what ``draws`` does, as tensors."""
+        return {name: tensor(numbers) for name, numbers in self.draws(rng, count).items()}
+
     def is_due(self, name: str, turn: bool) -> bool:
         """Whether an update minimises this loss."""
         return True

@@ -43,6 +43,7 @@ REVIEWED = {
     'collect.noise_sigma': SCHEDULE,
     'device': "checked against 'auto', 'cpu', 'cuda' and 'cuda:i'",
     'learn.alpha': "a number or 'auto'",
+    'model.action_mask': 'lists of 0 and 1',
     'learn.clip_ratio': SCHEDULE,
     'learn.entropy_weight': SCHEDULE,
     'learn.learning_rate': SCHEDULE,

@@ -228,7 +228,7 @@ def test_reports_of_several_learners_are_merged_into_one() -> None:
     ('name', 'words', 'why'),
     [
         ('cartpole_novel_r2d2', (), 'a core'),
-        ('mujoco_crossq', ('env.env_id=Pendulum-v1',), 'batch norm'),
+        ('mujoco_crossq', ('env.env_id=Pendulum-v1',), 'whole batch'),
         ('cartpole_dqn', ('policy.learn.batch_size=1',), 'no row for each'),
     ],
 )

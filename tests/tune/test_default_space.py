@@ -19,15 +19,17 @@ from rlframe.tune.default_space import COMMON, PPO, SPACES, default_space, space
 from rlframe.tune.space import check_space, ends
 from rlframe.tune.trial import TrialBase, compile_trial
 
-DISCRETE, CONTINUOUS = 'CartPole-v1', 'Pendulum-v1'
+ENVS = 'CartPole-v1', 'Pendulum-v1', 'rlframe/Moving-v0'
+"""Envs with discrete, continuous and hybrid actions."""
 
 
 def pair_of(policy: str) -> tuple[Any, Any]:
     """Returns the config that ``tune --env`` starts from, for an env that suits the policy."""
     if policy == 'bc':
         return config_pair(str(ROOT / 'configs' / 'cartpole_bc.py'))
-    spec = find_world(DISCRETE).factory(find_world(DISCRETE).with_options({})).spec
-    return starting_config(CONTINUOUS if misfit(POLICY_REGISTRY.get(policy), spec) else DISCRETE, policy)
+    specs = {env: find_world(env).factory(find_world(env).with_options({})).spec for env in ENVS}
+    fits = (env for env, spec in specs.items() if not misfit(POLICY_REGISTRY.get(policy), spec))
+    return starting_config(next(fits), policy)
 
 
 @pytest.mark.parametrize(
@@ -85,7 +87,7 @@ def test_what_the_user_set_or_the_config_leaves_unset_is_not_searched() -> None:
         'policy.learn.clip_ratio',
         'policy.learn.batch_size',
     }
-    pair = starting_config(DISCRETE, 'ppo', max_env_step=11_000)
+    pair = starting_config(ENVS[0], 'ppo', max_env_step=11_000)
     short, _ = default_space(compile_config(*pair, max_env_step=11_000))
     assert ends(short['policy.collect.n_sample']) == [256, 512, 1024]
     game = compile_config(*starting_config('pettingzoo:classic.tictactoe_v3', 'ppo'))

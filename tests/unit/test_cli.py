@@ -111,7 +111,10 @@ def test_debug_shows_where_an_error_came_from() -> None:
 
 def test_list_shows_names_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(['list']) == 0
-    assert_says(capsys.readouterr().out, ('mdqn, pg, ppo', 'gym_vector', 'advanced, elastic, episode, naive'))
+    assert_says(
+        capsys.readouterr().out,
+        ('mdqn, pdqn, pg, ppg, ppo', 'gym_vector', 'advanced, elastic, episode, naive'),
+    )
     assert main(['list', 'policy', 'dqn']) == 0
     shown = capsys.readouterr().out
     assert_says(shown, ('policy.learn.batch_size = 64', 'int in [1, inf) (transitions)', 'Deep Q-network'))

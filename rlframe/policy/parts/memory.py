@@ -105,7 +105,7 @@ class Memory:
         ConfigError: If the network has no ``state_shape``, that of a state, [P, H].
     """
 
-    def __init__(self, model: Any, core: str, default: str) -> None:
+    def __init__(self, model: Any, core: str, default: str, tensor: Callable[[Any], Any]) -> None:
         shape = getattr(model, 'state_shape', None)
         if shape is None:
             raise ConfigError(
@@ -116,6 +116,7 @@ class Memory:
             )
         self.collect, self.evaluation = EpisodeStates(tuple(shape)), EpisodeStates(tuple(shape))
         self.is_evaluation = False
+        self._model, self._tensor = model, tensor
         self._env_id: IntArray = np.empty(0, np.int64)
         self._before = self.collect.get(self._env_id)
 
@@ -125,12 +126,13 @@ class Memory:
         self._before = (self.evaluation if is_evaluation else self.collect).get(env_id)
         return {'state': self._before}
 
-    def step(self, network: Any, obs: Any, tensor: Callable[[Any], torch.Tensor]) -> Any:
-        """Does a step of the network in these episodes, and returns its output.
+    def act(self, obs: Any) -> Any:
+        """Does a step of the network in these episodes, and returns its output for observations, tensors [n, ...].
 
-        ``network`` returns output and next states, [n, P, H], for observations, tensors [n, ...], and states.
+        In an evaluation, only the part of the network that acts has a memory.
         """
-        output, after = network(obs, tensor(self._before))
+        step = self._model.act if self.is_evaluation else self._model.step
+        output, after = step(obs, self._tensor(self._before))
         episodes = self.evaluation if self.is_evaluation else self.collect
         episodes.set(self._env_id, after.cpu().numpy())
         return output

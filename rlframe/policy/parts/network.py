@@ -74,3 +74,9 @@ def create_network(kind: Any, kwargs: Mapping[str, Any], policy: str, name: str)
         message = f'{policy} cannot use the network {name!r}: {error}'
         raise ConfigError(message, where='policy.model.type') from error
     return kind(**kwargs)
+
+
+def chosen_network(policy: Any) -> dict[str, Any]:
+    """Returns the section ``model`` of a policy with the name of its network as ``type``."""
+    section = policy._cfg.model
+    return {**section, 'type': section.type or policy.default_model()}

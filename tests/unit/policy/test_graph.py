@@ -33,7 +33,9 @@ from rlframe.policy.parts.compiled import (
 from rlframe.policy.parts.optim import READ_EVERY, Optimizer
 from rlframe.registry import POLICY_REGISTRY
 
-CONTINUOUS = [name for name in tried_policies() if POLICY_REGISTRY.get(name).supported_actions == 'Box']
+CONTINUOUS = [
+    name for name in tried_policies() if POLICY_REGISTRY.get(name).supported_actions.startswith('Box')
+]
 HYBRID = [name for name in tried_policies() if POLICY_REGISTRY.get(name).supported_actions == 'Hybrid']
 OPTIONS: dict[str, dict[str, Any]] = {
     'dqn': dict(learn=dict(target_update_freq=3)),
@@ -81,7 +83,7 @@ def make(kind: str, **options: Any) -> Any:
     if kind in HYBRID:
         action = by_rows(spaces.Tuple((spaces.Box(-1, 1, (1,)), action)))
     torch.manual_seed(0)
-    cfg = dict(type=kind, cuda=False, model=model, priority=kind in ('dqn', 'sac'), **options)
+    cfg = dict(type=kind, cuda=False, model=model, priority=kind in ('dqn', 'sac', 'd4pg'), **options)
     if 'priority' not in POLICY_REGISTRY.get(kind).config_fields():
         del cfg['priority']
     return create_policy(cfg, EnvSpec(SPACE, action), seed=0)

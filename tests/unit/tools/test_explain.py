@@ -23,8 +23,8 @@ def test_an_option_has_the_defaults_of_each_policy() -> None:
     defaults = {name: each['default'] for each in option['declared'] for name in each['components']}
     assert set(defaults) == {f'policy {name}' for name in POLICY_REGISTRY.names()}
     assert defaults['policy dqn'] == 64 and defaults['policy a2c'] is None
-    (sequences,) = [each for each in option['declared'] if each['unit'] == 'sequences']
-    assert sequences['expected'] == 'int in [1, inf) (sequences)' and sequences['may_change']
+    sequences = [each for each in option['declared'] if each['unit'] == 'sequences']
+    assert sequences[0]['expected'] == 'int in [1, inf) (sequences)' and sequences[0]['may_change']
     assert 'minibatch_size' in option['also_called']
 
 
