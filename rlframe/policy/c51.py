@@ -13,7 +13,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Atoms, Output
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.field import option
+from rlframe.utils.field import Field, option
 from rlframe.utils.lazy import torch
 
 
@@ -28,12 +28,17 @@ def check_atoms(cfg: Any) -> list[ConfigError]:
     return [refused(cfg, 'model.n_atom', why, 'fewer, or a wider range')]
 
 
+V_MIN = Field(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
+V_MAX = Field(10.0, unit='discounted return', doc='highest atom of the return distribution')
+N_ATOM = Field(51, range='[2, inf)', unit='atoms', doc='atoms of the distribution of returns')
+
+
 class C51Model(QModel):
     """Section ``model`` of C51."""
 
-    v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
-    v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
-    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='atoms of the distribution of returns')
+    v_min: float = option(V_MIN)
+    v_max: float = option(V_MAX)
+    n_atom: int = option(N_ATOM)
 
 
 ATOMS: dict[str, str | None] = {'n_atom': 'atoms', 'v_min': None, 'v_max': None}

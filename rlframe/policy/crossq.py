@@ -7,7 +7,7 @@ from typing import Any
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.policy.c51 import check_atoms, support_of
+from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
 from rlframe.policy.parts.options import BATCH_SIZE
 from rlframe.policy.parts.outputs import Atoms, Output, Quantiles, Values
 from rlframe.policy.parts.sequences import Rows
@@ -148,11 +148,9 @@ class CrossQPolicy(QACPolicy):
 class XQCModel(ContinuousModel):
     """Section ``model`` of XQC."""
 
-    n_atom: int = option(
-        101, range='[2, inf)', unit='atoms', doc='returns that a critic tells apart, by cross-entropy'
-    )
-    v_min: float = option(-5.0, unit='discounted return', doc='lowest atom of the return distribution')
-    v_max: float = option(5.0, unit='discounted return', doc='highest atom of the return distribution')
+    n_atom: int = option(N_ATOM.having(101))
+    v_min: float = option(V_MIN.having(-5.0))
+    v_max: float = option(V_MAX.having(5.0))
 
 
 class XQCLearn(SACLearn):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.policy.c51 import check_atoms, support_of
+from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
 from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Atoms
@@ -20,9 +20,9 @@ from rlframe.utils.lazy import torch
 class D4PGModel(ContinuousModel):
     """Section ``model`` of D4PG."""
 
-    n_atom: int = option(51, range='[2, inf)', unit='atoms', doc='atoms of the distribution of returns')
-    v_min: float = option(-10.0, unit='discounted return', doc='lowest atom of the return distribution')
-    v_max: float = option(10.0, unit='discounted return', doc='highest atom of the return distribution')
+    n_atom: int = option(N_ATOM)
+    v_min: float = option(V_MIN)
+    v_max: float = option(V_MAX)
 
 
 class D4PGConfig(DDPGConfig):
