@@ -199,9 +199,10 @@ def parameters_by_choice(space: Any, given: Any = None) -> list[list[int]]:
     where, shape = 'policy.model.action_mask', (hybrid.choices, hybrid.parameters)
     expected = f'{shape[0]} rows of {shape[1]} numbers, 1 where the parameter belongs to the choice, else 0'
     if given is not None:
-        if [len(row) for row in given] != [shape[1]] * shape[0]:
+        rows = [row for row in given if isinstance(row, list | tuple) and all(n in (0, 1) for n in row)]
+        if len(given) != shape[0] or [len(row) for row in rows] != [shape[1]] * shape[0]:
             raise IncompatibleError(f'the actions are {space!r}', where=where, got=given, expected=expected)
-        return [list(row) for row in given]
+        return [list(row) for row in rows]
     try:
         choice, classes = choice_of(space)
     except IncompatibleError as error:

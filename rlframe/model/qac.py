@@ -133,6 +133,12 @@ class QCritics(nn.Module):
         value = torch.stack([net(features, *mode) for net in list(self.nets)[:count]])
         return value.squeeze(2) if self._takes_action and self._outputs == 1 else value
 
+    def own_values(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
+        """Values actions of its own by each critic, float32 [critics, B, A] to [critics, B]."""
+        features = self.encoder(obs)
+        each = zip(self.nets, actions, strict=True)
+        return torch.stack([net(torch.cat([features, own], 1)) for net, own in each]).squeeze(2)
+
 
 @MODEL_REGISTRY.register('qac')
 class QAC(nn.Module):
@@ -203,6 +209,11 @@ class RecurrentCritics(nn.Module):
         """Values actions in some steps of sequences; see ``QCritics``."""
         value = torch.stack([net(seen, action) for net in list(self.nets)[:count]])
         return value if action is None or value.shape[2] > 1 else value.squeeze(2)
+
+    def own_values(self, seen: Remembered, actions: torch.Tensor) -> torch.Tensor:
+        """Values actions of its own by each critic; see ``QCritics``."""
+        each = zip(self.nets, actions, strict=True)
+        return torch.stack([net(seen, own) for net, own in each]).squeeze(2)
 
 
 @MODEL_REGISTRY.register('recurrent_qac')

@@ -41,11 +41,9 @@ class EDACUpdate(SACUpdate):
     def slopes(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         """Returns the gradient of each critic's value by the action, divided by its length, [critics, B, A]."""
         critic = self.model.critic
-        features = critic.encoder(obs)
 
         def total(actions: torch.Tensor) -> torch.Tensor:
-            each = zip(critic.nets, actions, strict=True)
-            return torch.stack([net(torch.cat([features, own], 1)) for net, own in each]).sum()
+            return critic.own_values(obs, actions).sum()
 
         # not by autograd.grad, whose result torch.compile cannot derive
         slope = torch.func.grad(total)(action.expand(len(critic.nets), -1, -1))
@@ -92,7 +90,4 @@ class EDACPolicy(QACPolicy):
         errors = super().check_config(cfg)
         if cfg.learn.eta and critic_num(cfg.model) == 1:
             errors.append(refused(cfg, 'learn.eta', 'one critic is like no other', '0, or more critics'))
-        if cfg.model.get('core') is not None:
-            message = 'critics with a core have no gradient by the action alone'
-            errors.append(refused(cfg, 'model.core', message, 'None'))
         return errors

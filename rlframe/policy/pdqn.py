@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.policy.dqn import DoubleConfig, QCollect, QLearn, QModel, QPolicy, QUpdate
-from rlframe.policy.parts.actions import HybridActions, mask_of, random_allowed
+from rlframe.policy.parts.actions import HybridActions, mask_of
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, learning_rate, schedule_of
 from rlframe.policy.parts.outputs import Values
@@ -62,7 +61,7 @@ class PDQNUpdate(QUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self._hybrid = HybridActions(spec.action_space)
+        self.hybrid = HybridActions(spec.action_space)
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean squared distance of the values of the actions taken to their targets."""
@@ -70,7 +69,7 @@ class PDQNUpdate(QUpdate):
         with torch.no_grad():
             target = self.target(rows)
         # values of the choices taken, with the parameters taken
-        choice, parameters = self._hybrid.split(rows['action'])
+        choice, parameters = self.hybrid.split(rows['action'])
         fit = Values(self.model.critic(rows['obs'], parameters)).gather(choice).fit(target)
         metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
         return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
@@ -128,21 +127,18 @@ class PDQNPolicy(QPolicy):
     def default_model(self) -> str:
         return 'parametrized_q_net'
 
-    @cached_property
-    def _hybrid(self) -> HybridActions:
-        return HybridActions(self._action_space)
-
     def init_collect(self) -> None:
         self._action_dtype = np.dtype(np.float32)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), self._hybrid.choices
+        return self.model(obs), self.update.hybrid.choices
 
     def best_action(self, obs: Any) -> torch.Tensor:
         """Returns the best allowed choice, counted from 0, and the parameters of all, in [-1, 1], float32 [B, K]."""
         parameters = self.model.actor(obs)
         choice = self.masked(self.model.critic(obs, parameters), obs).argmax(1)
-        return self._hybrid.join(choice, parameters)
+        action: torch.Tensor = self.update.hybrid.join(choice, parameters)
+        return action
 
     def _best(self, obs: Array) -> Array:
         with torch.inference_mode():
@@ -152,18 +148,15 @@ class PDQNPolicy(QPolicy):
     def forward_collect(
         self, obs: Array, env_id: IntArray, eps: float = 0.0, noise_sigma: float = 0.0, **settings: Any
     ) -> Batch:
-        action, hybrid = self._best(obs), self._hybrid
+        action, hybrid = self._best(obs), self.update.hybrid
         # noise on the parameters
-        size = len(action), hybrid.parameters
-        own = np.arange(size[1] + 1) != hybrid.column
-        noise = self.rng.standard_normal(size, np.float32)
-        action[:, own] = np.clip(action[:, own] + noise_sigma * noise, -1, 1)
+        noise = self.rng.standard_normal(action.shape, np.float32)
+        noisy = np.clip(action + noise_sigma * noise, -1, 1)
+        noisy[:, hybrid.column] = action[:, hybrid.column]
         # random actions
-        is_random, draw = self.rng.random((2, size[0]))
-        mask = mask_of(obs) if self._has_mask else np.ones((size[0], hybrid.choices), np.bool_)
-        drawn = np.empty_like(action)
-        drawn[:, hybrid.column], drawn[:, own] = random_allowed(mask, draw), self.rng.uniform(-1, 1, size)
-        return self._output(np.where(is_random[:, None] < eps, drawn, action))
+        mask = mask_of(obs) if self._has_mask else np.ones((len(action), hybrid.choices), np.bool_)
+        is_random = self.rng.random((len(action), 1)) < eps
+        return self._output(np.where(is_random, hybrid.drawn(self.rng, mask), noisy))
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         sigma = schedule_of(self._cfg.collect.noise_sigma)(info['envstep'])

@@ -102,6 +102,12 @@ class HybridActions:
         column = self.column
         return torch.cat([parameters[:, :column], choice.float()[:, None], parameters[:, column:]], 1)
 
+    def drawn(self, rng: np.random.Generator, mask: BoolArray) -> FloatArray:
+        """Draws uniformly random actions, float32 [n, K], of the choices that masks [n, A] allow."""
+        action = rng.uniform(-1, 1, (len(mask), self.parameters + 1)).astype(np.float32)
+        action[:, self.column] = random_allowed(mask, rng.random(len(mask)))
+        return action
+
     def of_scores(self, output: torch.Tensor, obs: Any) -> torch.Tensor:
         """Returns the actions [B, K] that scores of choices and, behind them, parameters mean, float32 [B, A + P].
 

@@ -14,8 +14,8 @@ from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
 
 FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
-WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'trpo', 'edac')
-"""Policies whose critics have norms, learn from shuffled rows, or need gradients by the action alone."""
+WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'trpo')
+"""Policies whose critics have norms, or learn from shuffled rows."""
 BOTH = [name for name, model in FIELDS.items() if 'critic_hidden_size_list' in model]
 
 

@@ -91,7 +91,7 @@ def test_with_a_pass_for_each_choice_a_value_depends_on_its_own_parameters_alone
         np.testing.assert_array_equal(torch.cat(slopes).numpy() != 0, depends)
     # a Tuple of parts says it itself
     assert made(OWN, multi_pass=True).model.critic._own.tolist() == [[1, 1, 0], [0, 0, 1]]
-    for given in (None, [[1, 0]], [[1, 0, 0]] * 3):
+    for given in (None, [[1, 0]], [[1, 0, 0]] * 3, [1, 0, 0], [[1, 2]] * 3):
         with pytest.raises(IncompatibleError, match=r'policy\.model\.action_mask.*3 rows of 2 numbers'):
             made(multi_pass=True, action_mask=given)
 
