@@ -197,12 +197,26 @@ class QUpdate(Update):
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean distance of the returns of the actions taken to their targets."""
-        output = self.output(self.model, rows['obs'], rows.get('obs_tau')).gather(rows['action'])
+        output = self.output(self.model, rows['obs'], rows.get('obs_tau'))
         with torch.no_grad():
             target = self.target(rows)
-        fit = output.fit(target)
+        self._check_agree(output, target)
+        fit = output.gather(rows['action']).fit(target)
         metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
         return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
+
+    def _check_agree(self, output: Any, target: torch.Tensor) -> None:
+        """Checks what an algorithm defines: that a network's output is one, and that its target has the right shape.
+
+        Raises:
+            TypeError: If not; the class and the method are named.
+        """
+        kind, name = type(self).__name__, type(output).__name__
+        if not isinstance(output, Output):
+            raise TypeError(f'{kind}.output returned {name}, not an Output: Values, Quantiles or Atoms')
+        if target.dim() != output.target_dims:
+            wanted = '[B]' if output.target_dims == 1 else '[B, M]'
+            raise TypeError(f'{kind}.target returned {list(target.shape)}; {name} need a target {wanted}')
 
     @property
     def turn(self) -> bool:

@@ -29,6 +29,9 @@ class Output(ABC):
     Several critics stand along the first axis. Targets have none: float32 [B], of distributions [B, M].
     """
 
+    target_dims = 2
+    """Axes of its targets."""
+
     def __init__(self, value: torch.Tensor) -> None:
         self.value = value
 
@@ -63,6 +66,8 @@ class Output(ABC):
 
 class Values(Output):
     """Mean returns. ``kappa`` is the error from which the loss grows linearly; None: it is the squared error."""
+
+    target_dims = 1
 
     def __init__(self, value: torch.Tensor, kappa: float | None = None) -> None:
         super().__init__(value)
