@@ -302,7 +302,8 @@ class Registry(Generic[T]):
         if not self.interface or self.is_builtin(name):
             return
         module, _, interface_name = self.interface.partition(':')
-        interface, cls = getattr(importlib.import_module(module), interface_name), self.get(name)
+        interface = getattr(importlib.import_module(module), interface_name)
+        cls = self.get(name)
         missing = sorted(getattr(cls, '__abstractmethods__', ()))
         if not issubclass(cls, interface):
             defined = {name for base in cls.__mro__ for name in vars(base)}

@@ -303,3 +303,36 @@ def test_nobody_draws_from_the_global_generators() -> None:
             ), (
                 f'{path}:{node.lineno}: {name}'  # type: ignore[attr-defined]
             )
+
+
+def kind_of(value: ast.expr) -> str:
+    """Returns what kind of expression a value is; calls are of the kind of what they call."""
+    if isinstance(value, ast.Call):
+        called = value.func
+        return f'call of {called.attr if isinstance(called, ast.Attribute) else ast.unparse(called)}'
+    return type(value).__name__
+
+
+def test_values_that_one_statement_assigns_are_of_one_kind() -> None:
+    """A tuple assignment is for a real pair; other values have a line each, which a reader takes in at a breath."""
+    odd = [
+        f'{path.relative_to(ROOT)}:{node.lineno}'
+        for path in FILES
+        for node in parsed(path)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple)
+        if isinstance(node.targets[0], ast.Tuple)
+        if len({kind_of(value) for value in node.value.elts}) > 1
+    ]
+    assert not odd
+
+
+def test_no_ternary_is_within_another_or_called() -> None:
+    odd = []
+    for path in FILES:
+        for node in parsed(path):
+            parts = ast.walk(node) if isinstance(node, ast.IfExp) else ()
+            is_nested = sum(isinstance(part, ast.IfExp) for part in parts) > 1
+            is_called = isinstance(node, ast.Call) and isinstance(node.func, ast.IfExp)
+            if is_nested or is_called:
+                odd.append(f'{path.relative_to(ROOT)}:{node.lineno}')
+    assert not odd

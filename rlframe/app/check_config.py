@@ -84,7 +84,8 @@ def check_config(given: Any, overrides: Sequence[str] = (), with_env: bool = Tru
     except ConfigErrors as error:
         error.where = name
         raise
-    given_budgets, buffer = set_budgets(cfg), cfg.policy.other.replay_buffer
+    given_budgets = set_budgets(cfg)
+    buffer = cfg.policy.other.replay_buffer
     found = {
         'config': name,
         'warnings': [str(one.message) for one in caught if issubclass(one.category, ConfigWarning)],
@@ -132,7 +133,8 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
         found['buffer']['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
     if found['budget']['stop_value'] is None:
         found['budget']['stop_value'] = plain(spec.reward_threshold)
-    found['env'], found['network'] = spec.name, _network(cfg, spec)
+    found['env'] = spec.name
+    found['network'] = _network(cfg, spec)
     found['observation_space'] = space_text(spec.observation_space)
     found['action_space'] = space_text(spec.action_space)
 

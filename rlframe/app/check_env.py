@@ -105,7 +105,9 @@ def of_error(error: Exception, check: str, env: Any, call: str) -> Finding:
     fix = NOT_FINITE if isinstance(error, NonFiniteError) else error.remedy
     fix = fix or next((fix for words, fix in FIXES if words in error.message), '')
     seen = error.message + (f'; got {error.got!r}, expected {error.expected}' if error.expected else '')
-    method = '__init__' if check == 'spaces' else 'reset' if call.startswith('reset') else 'step'
+    method = 'reset' if call.startswith('reset') else 'step'
+    if check == 'spaces':
+        method = '__init__'
     return Finding('error', check, seen, fix, method_at(env, method))
 
 
@@ -113,7 +115,8 @@ def method_at(env: Any, method: str) -> str:
     """Returns the file and the line of a method of an env: of its ``return``, if it has one only."""
     try:
         function = getattr(type(env.unwrapped), method)
-        file, (lines, start) = inspect.getsourcefile(function), inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function)
+        (lines, start) = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent(''.join(lines)))
     except (AttributeError, OSError, TypeError, SyntaxError):
         return ''
@@ -201,7 +204,8 @@ def play(
     Raises:
         RLFrameError: If the env violates the contract. What the env itself raises passes unchanged.
     """
-    draw, played = _random_actions(spec, seed), Played(last)
+    draw = _random_actions(spec, seed)
+    played = Played(last)
     total, length = 0.0, 0
 
     def timed(call: str, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -260,7 +264,9 @@ class Checks:
     """The checks of one env, in order; they run in a thread, as an env may hang."""
 
     def __init__(self, section: Mapping[str, Any], steps: int, seed: int) -> None:
-        self.section, self.steps, self.seed = dict(section), steps, seed
+        self.section = dict(section)
+        self.steps = steps
+        self.seed = seed
         self.factory = GymEnvFactory(self.section)
         self.findings: list[Finding] = []
         self.results: dict[str, str] = {}
@@ -270,11 +276,14 @@ class Checks:
         """The error that ends the command: there is no such env."""
         self.env: Any = None
         """The env that was created last."""
-        self.check, self.call, self.since = 'constructor', 'creating it', monotonic()
+        self.check = 'constructor'
+        self.call = 'creating it'
+        self.since = monotonic()
 
     def calling(self, call: str) -> None:
         """Records a call of the env before it is made; an empty text if it is over."""
-        self.call, self.since = call, monotonic()
+        self.call = call
+        self.since = monotonic()
 
     def run(self) -> None:
         """Runs the checks until one fails: each needs what those before it have established."""
@@ -353,7 +362,8 @@ class Checks:
         self.found(Finding('note', 'spaces', seen, f'In a config: env.wrappers={self.section["wrappers"]}.'))
 
     def _steps(self) -> None:
-        env, remarks = self.create(), contract.Remarks(hold=True)
+        env = self.create()
+        remarks = contract.Remarks(hold=True)
         if self.factory.cfg.action_mask is False:
             remarks.leave_out(ACTION_MASK)
         try:
@@ -406,7 +416,8 @@ class Checks:
 
     def _determinism(self) -> None:
         """Compares runs with the same seed and actions: in one env twice, and in another one."""
-        env, steps = self.create(), min(self.steps, COMPARED)
+        env = self.create()
+        steps = min(self.steps, COMPARED)
         first, again = (play(env, self.spec, steps, self.seed, self.calling) for _ in range(2))
         other = play(self.create(), self.spec, steps, self.seed, self.calling)
         self.facts['speed'] = other.speed()
@@ -414,7 +425,8 @@ class Checks:
         who = 'another env with the same seed'
         fix = 'Draw from self.np_random, which super().reset(seed=seed) seeds.'
         if not where:
-            where, fix = first_difference(first, again), KEPT
+            where = first_difference(first, again)
+            fix = KEPT
             who = 'the same env, used before and reset with the same seed'
         if where:
             seen = f'{who}, gave other data for the same actions: {where}'
@@ -483,7 +495,8 @@ def check_env(
     Raises:
         ConfigError: If there is no such env.
     """
-    checks, output = Checks(section, steps, seed), FirstLine()
+    checks = Checks(section, steps, seed)
+    output = FirstLine()
     thread = threading.Thread(target=checks.run, name='check-env', daemon=True)
     with contextlib.redirect_stdout(output):
         thread.start()
@@ -512,7 +525,7 @@ def _report(checks: Checks) -> dict[str, Any]:
     name = env_id if isinstance(env_id, str) else getattr(env_id, '__name__', repr(env_id))
     is_good = not any(finding.severity == 'error' for finding in findings)
     policies = checks.facts.get('policies', [])
-    policy = 'ppo' if 'ppo' in policies else policies[0] if policies else None
+    policy = 'ppo' if 'ppo' in policies else next(iter(policies), None)
     train = f'rlframe train --env {name} --policy {policy}'
     return {
         'env': name,

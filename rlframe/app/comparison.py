@@ -71,7 +71,9 @@ def improvement(*envs: tuple[Sequence[float], Sequence[float]]) -> dict[str, flo
         Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice (2021), section 4.3; Mann &
         Whitney (1947).
     """
-    rng, values, drawn = np.random.default_rng(0), [], []
+    rng = np.random.default_rng(0)
+    values = []
+    drawn = []
     for scores, others in envs:
         wins = (np.sign(np.asarray(scores, float)[:, None] - np.asarray(others, float)) + 1) / 2  # [K, L]
         rows, columns = (rng.integers(n, size=(RESAMPLES, n)) for n in wins.shape)
@@ -123,7 +125,8 @@ class Group(NamedTuple):
         ends = [curve.steps[-1] for curve in curves]
         keeps = tag.startswith(('eval/', 'rollout/'))
         due = [end for end, run in zip(ends, runs, strict=True) if not keeps or np.isnan(run.steps_to_goal())]
-        start, stop = max(curve.steps[0] for curve in curves), min(due, default=max(ends))
+        start = max(curve.steps[0] for curve in curves)
+        stop = min(due, default=max(ends))
         if stop <= start:
             return None
         steps = np.linspace(start, stop, GRID)
@@ -205,7 +208,8 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
     Raises:
         ExperimentDirError: If they have different envs, or one has no score yet.
     """
-    env, groups = check_one_env(runs), grouped(runs)
+    env = check_one_env(runs)
+    groups = grouped(runs)
     metric = runs[0].score_tag
     for run in runs:
         if metric not in run.metrics.tags:
@@ -222,7 +226,8 @@ def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
 
 def _row(group: Group, metric: str) -> dict[str, Any]:
     """Returns the results of a group: means over its runs, and over those that reached the goal of the steps to it."""
-    curves, runs = group.curves(metric), group.runs
+    curves = group.curves(metric)
+    runs = group.runs
     reached = [steps for run in runs if math.isfinite(steps := run.steps_to_goal())]
     seconds = sum(run.seconds for run in runs) / len(runs)
     splits = [run.time_split() for run in runs]

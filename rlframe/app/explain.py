@@ -157,7 +157,8 @@ def meant_by(word: str, known: Sequence[str]) -> tuple[str, list[str]]:
     Raises:
         ConfigError: If it means none; with the nearest options, components and names of other frameworks.
     """
-    key, last = config.full_key(word), word.rpartition('.')[2]
+    key = config.full_key(word)
+    last = word.rpartition('.')[2]
     if key in known:
         return 'option', [key]
     if below := [own for own in known if own.startswith(f'{key}.')]:
@@ -220,7 +221,8 @@ def text_of(found: Facts, width: int) -> str:
     """Returns the result of ``explain`` as text of at most ``width`` columns, keys excepted."""
     if found['component'] is not None:
         return component_text(found['component'], width)
-    options, lines = found['options'], []
+    options = found['options']
+    lines = []
     if found['how'] == 'synonym':
         hints = {option['key']: hint_of(found['asked'], [option['key']]) for option in options}
         alike = [key for key, hint in hints.items() if not hint.startswith('Instead')]
@@ -240,7 +242,8 @@ def text_of(found: Facts, width: int) -> str:
 
 
 def _full(option: Facts, width: int) -> list[str]:
-    lines, groups = [option['key']], dict[tuple[Any, ...], list[Facts]]()
+    lines = [option['key']]
+    groups = dict[tuple[Any, ...], list[Facts]]()
     for declared in option['declared']:
         same = tuple(declared[name] for name in ('doc', 'expected', 'may_change', 'reaches'))
         groups.setdefault(same, []).append(declared)
@@ -250,7 +253,8 @@ def _full(option: Facts, width: int) -> list[str]:
             lines += ['', *wrapped(f'{who}:', 2, width)]
         lines += [*wrapped(doc, 2, width), *row('values', expected, width)]
         for i, declared in enumerate(group):
-            who, label = declared['components'], '' if i else 'default'
+            who = declared['components']
+            label = '' if i else 'default'
             lines += row(label, f'{_default(declared)}  ({_names(who)})', width)
         lines += row('on resume', 'may change' if may_change else 'must stay as it was', width)
         if reaches:

@@ -289,7 +289,8 @@ def figure_of(
     check_drawing()
     if smooth < 1:
         raise ConfigError('bad value', where='--smooth', got=smooth, expected='an int >= 1')
-    env, groups = check_one_env(runs), grouped(runs)
+    env = check_one_env(runs)
+    groups = grouped(runs)
     tags = checked_metrics(groups, metrics)
     if title is None:
         title = f'{env}, {groups[0].label}' if len(groups) == 1 else env

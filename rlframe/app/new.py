@@ -125,7 +125,8 @@ def write_new(file: Path, text: str) -> None:
 
 
 def _section(section: Code, fields: Mapping[str, Field], prefix: str, depth: int) -> list[str]:
-    lines, indent = [], '    ' * depth
+    lines = []
+    indent = '    ' * depth
     for name, value in section.items():
         key = f'{prefix}{name}'
         if isinstance(value, Mapping) and key not in fields and all(map(_is_argument, value)):

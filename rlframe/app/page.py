@@ -37,7 +37,8 @@ from rlframe.utils.flat import flat
 TEMPLATE = Path(__file__).with_name('report.html')
 MOST_ROWS, MOST_CURVES = 200, 60
 """Evaluations, and curves of other metrics, that a report shows."""
-LOG_BYTES, MOST_WARNINGS = 4 * 2**20, 40
+LOG_BYTES = 4 * 2**20
+MOST_WARNINGS = 40
 """Bytes at the end of a log that are read, and warnings that are shown."""
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 """Metrics that only grow, which other parts of the page show."""
@@ -70,7 +71,8 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
 
 def report(run: RunFiles) -> str:
     """Returns the report on a run, as HTML."""
-    metrics, goal = run.metrics, run.steps_to_goal()
+    metrics = run.metrics
+    goal = run.steps_to_goal()
     scores = run.curve(run.score_tag).values
     tiles = {
         'last score': _number(metrics.last(run.score_tag)),
@@ -118,7 +120,8 @@ def _score_curve(run: RunFiles) -> str:
         return '<p>No evaluation yet.</p>'
     if not can_draw():
         return f'<p>Curves need matplotlib: {escape(INSTALL)}</p>'
-    figure, note = curves_figure([Group('', (run,))], [tag]), ''
+    figure = curves_figure([Group('', (run,))], [tag])
+    note = ''
     figure.set_size_inches(9, 3)  # as wide as the page
     rows = run.metrics.rows([tag, STD, EPISODES, LOW, HIGH])
     bands = [_band(*row) for row in rows[:, 1:]]

@@ -120,7 +120,9 @@ def _mode_for(factory: Any, human: bool) -> str | None:
     if human and WINDOW not in modes:
         what = f'{factory.spec.name} has no render mode {WINDOW!r}'
         raise ConfigError(what, where='--human', got=modes, expected=f'one with {WINDOW!r}')
-    return WINDOW if WINDOW in modes and has_display() else TEXT if TEXT in modes else None
+    if WINDOW in modes and has_display():
+        return WINDOW
+    return TEXT if TEXT in modes else None
 
 
 def has_display() -> bool:
@@ -140,8 +142,12 @@ def _play(
         action = mode.forward(manager.obs, manager.ready)['action']
         step = manager.step(action, manager.ready)
         return_, length = return_ + float(step.reward[0]), length + 1
-        ending = 'terminated' if step.terminated[0] else 'truncated' if step.truncated[0] else ''
-        ending = ending or ('cut' if limit is not None and length >= limit else '')
+        ends = {
+            'terminated': step.terminated[0],
+            'truncated': step.truncated[0],
+            'cut': limit is not None and length >= limit,
+        }
+        ending = next((name for name, is_true in ends.items() if is_true), '')
         show(
             f'step {length}: action {_shown(action[0])}, reward {step.reward[0]:g}, obs {_shown(step.obs[0])}'
         )

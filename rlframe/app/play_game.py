@@ -72,7 +72,9 @@ def _play(manager: BaseEnvManager, joint: JointPolicy, seed: int, say: Say) -> t
     """Plays one game, and says who won."""
     manager.reset(seed=[seed])
     joint.reset(None)
-    returns, length, done = np.zeros(joint.player_num), 0, False
+    returns = np.zeros(joint.player_num)
+    length = 0
+    done = False
     own, other = joint.seating[0].argsort()  # players of the person and of the policy
     while not done:
         active = joint.view(manager.obs).active[0]
@@ -85,8 +87,14 @@ def _play(manager: BaseEnvManager, joint: JointPolicy, seed: int, say: Say) -> t
         done = bool(step.terminated[0] or step.truncated[0])
     say(board_text(seen.obs[0, own]))
     wins, draws = outcome(returns)
-    say('a draw' if draws[own] else 'you win' if wins[own] else 'the policy wins')
-    return float(returns[other]), length, 'draw' if draws[own] else 'loss' if wins[own] else 'win'
+    if draws[own]:
+        text, result = 'a draw', 'draw'
+    elif wins[own]:
+        text, result = 'you win', 'loss'
+    else:
+        text, result = 'the policy wins', 'win'
+    say(text)
+    return float(returns[other]), length, result
 
 
 def person(spec: EnvSpec, say: Say, ask: Ask) -> EvalMode:
@@ -142,7 +150,7 @@ def board_text(obs: Any, legal: list[int] | None = None, first: int = 0, count: 
     if board.dtype.names or board.ndim != 3 or board.shape[2] != 2:
         return str(board)
     rows, columns, _ = board.shape
-    cells = [[MARKS[1 if own else 2 if others else 0] for own, others in row] for row in board.tolist()]
+    cells = [[MARKS[1 if own else 2 * bool(others)] for own, others in row] for row in board.tolist()]
     if count == rows * columns:
         for action in legal or ():
             row, column = divmod(action - first, columns)

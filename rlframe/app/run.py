@@ -105,7 +105,8 @@ class Run:
         Raises:
             KeyboardInterrupt: After Ctrl-C, when everything is saved: ``resume()`` continues.
         """
-        since, pipeline = perf_counter(), self._opened()
+        since = perf_counter()
+        pipeline = self._opened()
         with Interrupt() as stop:
             try:
                 if self.progress_shown if progress is None else progress:
@@ -231,7 +232,8 @@ class Run:
         with preserved_rng():
             path = self._checkpoint('best' if self._pipeline is None else 'latest')
             source = open_source(path, self._trust, model=self._model, env=self._own_env)
-        description, frames = describe(source), source.frame_stack
+        description = describe(source)
+        frames = source.frame_stack
         return LoadedPolicy(source.policy, source.spec, description, source.opened.path, frames)
 
     def metrics(self) -> MetricColumns:
@@ -316,14 +318,17 @@ class Run:
             from rlframe.parallel.pipeline import ParallelPipeline
 
             self._pipeline = ParallelPipeline(cfg, folder, saved, hooks=self._hooks)
-        self.config, self.folder, self._saved = cfg, self._pipeline.folder, saved
+        self.config = cfg
+        self.folder = self._pipeline.folder
+        self._saved = saved
         self.env_name = self._pipeline.factory.spec.name
         self._take_facts()
 
     def _take_facts(self) -> None:
         pipeline = self._pipeline
         assert pipeline is not None
-        self.progress, self.solved = copy.copy(pipeline.progress), pipeline.solved
+        self.progress = copy.copy(pipeline.progress)
+        self.solved = pipeline.solved
         best = pipeline.evaluator.best
         if not isinstance(best, int | float):  # a metric's result
             self.best = self._best_saved()

@@ -179,7 +179,8 @@ class RunFiles:
     @property
     def seconds(self) -> float:
         """Seconds that it took; of a run that recorded none, between its first and its last record."""
-        elapsed, split = self.metrics.last('time/elapsed'), sum(self.time_split().values())
+        elapsed = self.metrics.last('time/elapsed')
+        split = sum(self.time_split().values())
         if math.isnan(elapsed):
             times = self.curve('time').values
             return float(np.ptp(times)) if len(times) else math.nan
@@ -223,7 +224,8 @@ def not_a_run(path: Path) -> ExperimentDirError:
     """Returns the error for a path that is no run, with the nearest run folder next to it, or some of those there."""
     what = 'this is no run folder, as it has no config.json' if os.path.isdir(path) else 'no such run folder'
     names = sorted(each.name for each in _entries(path.absolute().parent) if is_run(each))
-    beside = f'Runs next to it: {", ".join(names[:5])}{", ..." if len(names) > 5 else "."}' if names else ''
+    end = ', ...' if len(names) > 5 else '.'
+    beside = f'Runs next to it: {", ".join(names[:5])}{end}' if names else ''
     return ExperimentDirError(what, where=str(path), remedy=nearest(path.name, names).strip() or beside)
 
 

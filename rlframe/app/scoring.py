@@ -188,7 +188,9 @@ def played_config(opened: OpenCheckpoint, request: Request) -> ExperimentConfig:
 
 def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
     """Films the evaluation if a folder for films is given, whatever training did."""
-    section, video, where = cfg.policy.eval.evaluator, request.video, f'{request.flag}video'
+    section = cfg.policy.eval.evaluator
+    video = request.video
+    where = f'{request.flag}video'
     if section.get('render') is not None:
         section['render'].render_freq = -1 if video is None else 0
     elif video is not None:

@@ -152,11 +152,13 @@ class _Team:
         self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 
     def train(self, on_change: OnChange | None, should_stop: Callable[[], bool] | None) -> list[SeedRun]:
-        waiting, deadline = list(range(len(self.runs))), math.inf
+        waiting = list(range(len(self.runs)))
+        deadline = math.inf
         try:
             while waiting or self._children:
                 if deadline == math.inf and should_stop is not None and should_stop():
-                    waiting, deadline = [], monotonic() + SAVE_SECONDS
+                    waiting = []
+                    deadline = monotonic() + SAVE_SECONDS
                     for child, _ in self._children.values():
                         child.terminate()
                 while waiting and len(self._children) < self._jobs:
@@ -206,7 +208,8 @@ class _Team:
 
     def _reap(self, is_stopping: bool) -> None:
         for index, (child, start) in list(self._children.items()):
-            run, how = self.runs[index], child.ended
+            run = self.runs[index]
+            how = child.ended
             run.seconds = monotonic() - start
             if how is None:
                 continue
@@ -243,7 +246,8 @@ def main() -> None:
             if not pipeline.complete:
                 run_until(pipeline, is_over)
             outcome = 'not solved' if pipeline.evaluator.goal else 'done'
-            _send(pipeline, 'interrupted' if stopped else 'solved' if pipeline.solved else outcome)
+            outcome = 'solved' if pipeline.solved else outcome
+            _send(pipeline, 'interrupted' if stopped else outcome)
     except RLFrameError as error:
         sys.stderr.write(f'\nrlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
         sys.exit(error.exit_code)

@@ -39,13 +39,16 @@ Settings = dict[str, Any]
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
-EVALUATIONS, FIRST_STEPS, GROWTH = 25, (200, 1000), 10
+EVALUATIONS = 25
+FIRST_STEPS = (200, 1000)
+GROWTH = 10
 """Evaluations within a budget, the fewest and most env steps between the first ones, and what share of the steps so far, in
 percent, lies between later ones: a run that is solved early has as many points as a long one, and a long one spends at
 most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
-BUFFER_SIZE, BUFFER_BYTES = 100_000, 2 * 2**30
+BUFFER_SIZE = 100_000
+BUFFER_BYTES = 2 * 2**30
 """Largest replay buffer: in transitions, and in bytes for transitions with images."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
@@ -120,7 +123,8 @@ def starting_config(
     steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
     facts = _facts(spec, steps)
     settings = _settings_of(kind, facts)
-    manager, collector = world.manager or 'base', 'sample'
+    manager = world.manager or 'base'
+    collector = 'sample'
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
@@ -130,7 +134,8 @@ def starting_config(
     limits = {}
     if spec.max_episode_steps is None:
         # an evaluation may take as many env steps as training between two of them
-        first, limits = max(first, min(LONGEST_EPISODE, steps)), {'max_episode_len': LONGEST_EPISODE}
+        first = max(first, min(LONGEST_EPISODE, steps))
+        limits = {'max_episode_len': LONGEST_EPISODE}
     settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits)
     main: Settings = dict(
         exp_name=f'{_plain(spec.name)}_{_plain(name)}',
@@ -141,7 +146,8 @@ def starting_config(
         ),
         policy=settings,
     )
-    rows, target = main['env']['collector_env_num'], settings.get('collect', {}).get('n_sample')
+    rows = main['env']['collector_env_num']
+    target = settings.get('collect', {}).get('n_sample')
     if of_rounds and target is not None:
         settings['collect']['n_sample'] = round(target / rows) * rows
     if spec.reward_threshold is not None:
@@ -222,7 +228,8 @@ def overridden_start(
     env: Any, policy: str | None, overrides: Overrides, max_env_step: int | None = None
 ) -> tuple[EasyDict, EasyDict]:
     """Returns the starting config of an env for overrides, which have yet to be laid over it."""
-    options, tree = env_options(overrides), user_tree({}, {}, overrides)[0]
+    options = env_options(overrides)
+    tree = user_tree({}, {}, overrides)[0]
     manager, kind = (value_at(tree, key) for key in ('env.manager.type', 'policy.type'))
     return starting_config(env, policy or kind, options, max_env_step or tree.get('max_env_step'), manager)
 
@@ -550,7 +557,8 @@ def _pair(
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """Returns main and create config for the arguments of the user."""
     if callable(given) and env is None:
-        given, env = None, given
+        env = given
+        given = None
     if given is None and env is None:
         raise ConfigError(
             'nothing to train', where='train', remedy="train('cartpole_dqn') or train(env='CartPole-v1')."

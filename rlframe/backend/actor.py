@@ -175,7 +175,8 @@ class CollectorActor(RemoteActor):
     @answers
     def load(self, state: State) -> State | None:
         """Restores the state from ``state()`` and returns the acting state, changed if envs restart."""
-        collector, self._at_random = self._parts.collector, state['at_random']
+        collector = self._parts.collector
+        self._at_random = state['at_random']
         collector.reset_policy(self._face())
         self._enter(state['acting'])
         collector.load_state_dict(state['collector'])

@@ -106,9 +106,12 @@ class ActorCollector(ISerialCollector):
         """Called while the collector waits for actors."""
         self.discarded = 0
         """Env steps discarded because of ``info['abnormal']``."""
-        self._kind, self._pool, self._players = kind, pool, PlayerLog()
+        self._kind = kind
+        self._pool = pool
+        self._players = PlayerLog()
         self._in_flight: int = cfg.get('max_in_flight', 1)
-        self._sync, self._overlap = cfg.get('sync', True), bool(cfg.get('overlap'))
+        self._sync = cfg.get('sync', True)
+        self._overlap = bool(cfg.get('overlap'))
         self._publisher = Publisher(
             policy, pool, cfg.get('update_after_each_batch', True), cfg.get('max_weight_update_interval', -1)
         )
@@ -204,7 +207,9 @@ class ActorCollector(ISerialCollector):
                 f'collect needs n_sample or n_episode >= 1, got {numbers[0] if numbers else None}'
             )
         self._pool.check_open()
-        self._options, self.versions, self._has_failed = options, [], False
+        self._options = options
+        self.versions = []
+        self._has_failed = False
         start = perf_counter()
         self._given_iter = train_iter
         collected = self._collect(int(numbers[0]))
@@ -263,7 +268,8 @@ class ActorCollector(ISerialCollector):
 
     def _options_of(self, rank: int) -> Mapping[str, Any]:
         """Returns further arguments of the collector of a rank, whose policy may have settings of its own."""
-        settings_of, name = self._attribute('settings_of', None), 'policy_kwargs'
+        settings_of = self._attribute('settings_of', None)
+        name = 'policy_kwargs'
         if settings_of is None or not self._options.get(name):
             return self._options
         ranks = self._pool.ranks
@@ -309,7 +315,8 @@ class ActorCollector(ISerialCollector):
     def _take(self, call: Call) -> None:
         """Adds the data of a call to those that are ready, unless they are lost."""
         rank, newest = call.rank, self._publisher.version
-        begun, self._begun[rank] = self._begun[rank], newest  # the next request of this actor begins now
+        begun = self._begun[rank]
+        self._begun[rank] = newest  # the next request of this actor begins now
         data = self._fetch(call)
         if data is None:
             return
@@ -328,7 +335,8 @@ class ActorCollector(ISerialCollector):
         if not self._awaited and not self._held:
             self._publish()
             self._awaited = self._ask_round(target)
-        round_, self._held = self._held_round(), []
+        round_ = self._held_round()
+        self._held = []
         self._count_round(round_)
         self._publish()  # with the statistics that came with that round
         self._awaited = self._ask_round(target)
@@ -337,7 +345,8 @@ class ActorCollector(ISerialCollector):
     def _held_round(self) -> list[Held]:
         """Waits for the round that is collected ahead, if there is one, and keeps it."""
         if self._awaited:
-            awaited, self._awaited = self._awaited, {}
+            awaited = self._awaited
+            self._awaited = {}
             self._held = self._gather(awaited)
         return self._held
 
@@ -389,7 +398,9 @@ class ActorCollector(ISerialCollector):
         update.
         """
         self.stale += self._staleness.drop(self._ready, self._publisher.version)
-        waiting, ranks, needed = self._ready.size, self._pool.ranks, UNLIMITED
+        waiting = self._ready.size
+        ranks = self._pool.ranks
+        needed = UNLIMITED
         missing, there = target - waiting, self.delivered + waiting
         size = self._request_size or -(-target // len(ranks))
         if self._budget is not None:
@@ -397,7 +408,8 @@ class ActorCollector(ISerialCollector):
         if self._at_random:
             needed = min(needed, max(missing, self._random_frames - there))
             size = min(size, -(-needed // len(ranks)))
-        load, left = self._pool.load, needed - self._pool.under_way
+        load = self._pool.load
+        left = needed - self._pool.under_way
         for turn in range(in_flight):
             for rank in ranks:
                 if load[rank] <= turn and left > 0:
@@ -457,7 +469,8 @@ class ActorCollector(ISerialCollector):
             CheckpointMismatchError: If it was saved with another number of actors.
             CheckpointStateError: If a part is missing or invalid.
         """
-        ranks, state = self._pool.ranks, state_dict
+        ranks = self._pool.ranks
+        state = state_dict
         check_state(state, STATE)
         saved: list[Any] = state['actors']
         if len(saved) != len(ranks):

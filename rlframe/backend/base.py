@@ -56,7 +56,8 @@ class MakeCollector:
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Creates envs, policy and collector."""
-        cfg, section = actor_config(self._cfg, rank, incarnation), self._cfg.policy.collect.collector
+        cfg = actor_config(self._cfg, rank, incarnation)
+        section = self._cfg.policy.collect.collector
         # if it acts while the trained policy learns, that policy would draw the same numbers
         policy_rank = rank if section.get('sync', True) and not section.get('overlap') else rank + 1
         build.prepare(cfg)
@@ -229,7 +230,8 @@ class LocalBackend(Backend):
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        section, seed = cfg.policy.eval.evaluator, common.get('seed', cfg.seed)
+        section = cfg.policy.eval.evaluator
+        seed = common.get('seed', cfg.seed)
         acting = build.with_opponents(cfg, policy.eval_mode, self.factory.spec, seed)
         return SERIAL_EVALUATOR_REGISTRY.build(
             section, cfg=section, policy=acting, **self._envs_or_data, **{'seed': seed, **common}

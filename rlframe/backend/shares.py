@@ -89,7 +89,8 @@ class Ready(NamedTuple):
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
         """Creates one from its state."""
-        data, infos = from_tree(state['data']), state['infos']
+        data = from_tree(state['data'])
+        infos = state['infos']
         data = data if infos is None else (data, infos)
         return cls(newest - state['behind'], data, state['size'], state.get('during', 0))
 
@@ -114,7 +115,8 @@ class Held(NamedTuple):
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Held:
         """Creates one from its state."""
-        ready, statistics = Ready.from_state_dict(state['ready'], newest), state['statistics']
+        ready = Ready.from_state_dict(state['ready'], newest)
+        statistics = state['statistics']
         around = None if statistics is None else (statistics[0], statistics[1])
         header = Header(ready.version, Counts(**state['counts']), None, around)
         return cls(state['rank'], header, ready)
@@ -204,7 +206,8 @@ class Staleness:
 
     def metrics(self) -> dict[str, Any]:
         """Returns the figures since the last call of this."""
-        seen, self._delivered = self._delivered or [(0, 1)], []
+        seen = self._delivered or [(0, 1)]
+        self._delivered = []
         return {
             'ray/staleness_mean': _mean(seen),
             'ray/staleness_max': float(max(behind for behind, _ in seen)),

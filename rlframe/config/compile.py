@@ -193,7 +193,8 @@ def overridden_keys(overrides: Sequence[str] | Mapping[str, Any]) -> frozenset[s
 
 def drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any]) -> None:
     """Drops ``policy.cuda`` or ``policy.device`` from the config if an override sets the other one and they disagree."""
-    keys, policy = overridden_keys(overrides), cast('Tree', section_at(tree, ['policy']))
+    keys = overridden_keys(overrides)
+    policy = cast('Tree', section_at(tree, ['policy']))
     said = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
     if said == {'device'}:
         policy.pop('cuda', None)
@@ -252,7 +253,8 @@ def _forward_up(tree: Tree, options: Options, errors: list[ConfigError]) -> None
         declared = section_at(options, path)
         if isinstance(declared, dict) and declared[name].default is REQUIRED:
             declared[name] = dataclasses.replace(declared[name], default=None)
-        value, stated = take_at(tree, target, MISSING), value_at(tree, source, MISSING)
+        value = take_at(tree, target, MISSING)
+        stated = value_at(tree, source, MISSING)
         if value is not MISSING and stated is MISSING:
             set_path(tree, source.split('.'), value)
         elif value is not MISSING and not _same(stated, value):
@@ -290,7 +292,8 @@ def drop_replaced_defaults(tree: Tree, before: Tree) -> None:
     ``before`` are the options set by the user without overrides.
     """
     for part in components_of(tree):
-        registry, sections = part.registry, [section_at(side, part.path) for side in (before, tree)]
+        registry = part.registry
+        sections = [section_at(side, part.path) for side in (before, tree)]
         names = [section.get('type', part.default) for section in sections]
         if names[0] == names[1] or not all(name in registry.names() for name in names):
             continue
@@ -443,7 +446,8 @@ def _lay_create(create: Tree, errors: list[ConfigError]) -> Tree:
 
 def _check_types_agree(tree: Tree, main: Tree, errors: list[ConfigError]) -> None:
     for part in ALL_COMPONENTS:
-        which, how = section_at(tree, part.path).get('type'), section_at(main, part.path).get('type')
+        which = section_at(tree, part.path).get('type')
+        how = section_at(main, part.path).get('type')
         if which is not None and how is not None and plain_type(which) != plain_type(how):
             remedy = f'create_config.{part.name}.type says {which!r}; leave it out of main_config.'
             errors.append(

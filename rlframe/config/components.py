@@ -220,7 +220,8 @@ def _find_class(
     tree: Tree, part: Component, declared: Mapping[str, Any], errors: list[ConfigError]
 ) -> tuple[str, Any]:
     """Returns the name and the class of a component; the class is ``None`` if it is not found."""
-    section, registry = section_at(tree, part.path), part.registry
+    section = section_at(tree, part.path)
+    registry = part.registry
     _import(section.get('import_names'), f'{part.key}.import_names', errors)
     preset = declared.get('type')
     name: Any = section.get('type', preset.default if isinstance(preset, Field) else part.default)
@@ -325,7 +326,8 @@ def _wants_buffer(
     if classes['policy'] is None:
         return bool(section_at(section, ('replay_buffer',)).get('type'))
     on_policy = options['policy'].get('on_policy')
-    name, where = options['policy']['type'].default, 'policy.other.replay_buffer'
+    name = options['policy']['type'].default
+    where = 'policy.other.replay_buffer'
     if isinstance(on_policy, Field) and on_policy.default:
         if stated not in ('default', None, {}):
             message = f'the on-policy policy {name!r} learns from fresh data only and takes no replay buffer'
@@ -368,7 +370,8 @@ def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigE
 
 def _find(section: Mapping[str, Any], part: Component, errors: list[ConfigError]) -> Any:
     """Returns the backend that a section names; None, and the name taken out, if it is not found."""
-    name, where = section.get('backend', LOCAL), f'{part.key}.backend'
+    name = section.get('backend', LOCAL)
+    where = f'{part.key}.backend'
     try:
         if isinstance(name, str):
             return BACKEND_REGISTRY.get(name)

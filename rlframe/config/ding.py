@@ -233,7 +233,8 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     Raises:
         ConfigError: If no Gymnasium env is known for it.
     """
-    kind, named = draft.kind('env'), draft.get('env.env_id')
+    kind = draft.kind('env')
+    named = draft.get('env.env_id')
     if isinstance(named, str) and named in ding_table.OLD_IDS:
         new = ding_table.OLD_IDS[named]
         reason = (

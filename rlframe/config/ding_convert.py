@@ -194,7 +194,8 @@ def evaluation(draft: Draft) -> None:
     interval = draft.get(key)
     if isinstance(interval, int) and interval < 1:
         draft.replace(key, interval, {key: 1}, 'after every round')
-    each, envs = draft.take('env.evaluator_episode_num'), draft.get('env.evaluator_env_num', 5)
+    each = draft.take('env.evaluator_episode_num')
+    envs = draft.get('env.evaluator_env_num', 5)
     if isinstance(each, int) and isinstance(envs, int) and draft.get('env.n_evaluator_episode') is MISSING:
         new = {'env.n_evaluator_episode': each * envs}
         draft.replace('env.evaluator_episode_num', each, new, 'the total over all envs')
@@ -349,7 +350,8 @@ def entropy_weight(draft: Draft) -> None:
     """Merges SAC's ``auto_alpha`` and ``alpha``; that of SQN is always learned."""
     if not draft.is_a('soft', 'SQNPolicy'):
         return
-    key, given = 'policy.learn.auto_alpha', draft.get('policy.learn.alpha', 0.2)
+    key = 'policy.learn.auto_alpha'
+    given = draft.get('policy.learn.alpha', 0.2)
     learned = draft.take(key)
     if learned is MISSING and given == 'auto':
         return
@@ -424,7 +426,8 @@ def hidden_layers(draft: Draft) -> None:
 
 def convolutions(draft: Draft) -> None:
     """Lists the convolutions of a network for images, whose channels DI-engine names among the hidden sizes."""
-    key, shape = 'policy.model.encoder_hidden_size_list', draft.get('policy.model.obs_shape')
+    key = 'policy.model.encoder_hidden_size_list'
+    shape = draft.get('policy.model.obs_shape')
     is_image = isinstance(shape, list | tuple) and len(shape) == 3
     if draft.is_a('PPOPolicy') and draft.take('policy.model.impala_cnn_encoder') is True:
         new = {'policy.model.encoder': 'impala', key: [256]}
@@ -450,7 +453,8 @@ def sequences(draft: Draft) -> None:
     count = draft.get('policy.collect.n_sample')
     lengths = [draft.get(f'{SEQUENCES}.{name}', 0) for name in ('unroll_len', 'burn_in')]
     if all(isinstance(number, int) for number in (count, *lengths)):
-        steps, reason = count * sum(lengths), f'env steps: {count} sequences of {sum(lengths)}'
+        steps = count * sum(lengths)
+        reason = f'env steps: {count} sequences of {sum(lengths)}'
         draft.replace('policy.collect.n_sample', count, {'policy.collect.n_sample': steps}, reason)
     size = draft.get(f'{SEQUENCES}.replay_buffer_size')
     reason = 'the same number of env steps; DI-engine counts sequences'
@@ -476,7 +480,8 @@ def falling_rate(draft: Draft) -> None:
         draft.say(given, None, {}, 'the learning rate is constant')
     if not isinstance(plan, dict):
         return
-    rate, least = draft.get(key, 3e-4), plan.get('min_lr_lambda')
+    rate = draft.get(key, 3e-4)
+    least = plan.get('min_lr_lambda')
     numbers = rate, least, plan.get('epoch_num'), draft.get('policy.collect.n_sample')
     if not all(isinstance(number, int | float) for number in numbers):
         draft.put(given, plan)  # which the check of the config refuses
@@ -506,7 +511,8 @@ def cloning(draft: Draft) -> None:
 
 def random_start(draft: Draft) -> None:
     """Limits the random start to the size of the replay buffer."""
-    key, size = 'policy.random_collect_size', draft.get('policy.other.replay_buffer.replay_buffer_size')
+    key = 'policy.random_collect_size'
+    size = draft.get('policy.other.replay_buffer.replay_buffer_size')
     count = draft.get(key)
     if isinstance(count, int) and isinstance(size, int) and count > size:
         draft.replace(key, count, {key: size}, 'the size of the replay buffer')

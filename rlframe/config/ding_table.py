@@ -313,7 +313,8 @@ def unused(policy: str) -> Iterator[tuple[str, str]]:
 
     Those of its kind that are options of this policy are left out.
     """
-    kinds, own = kinds_of(policy), names_of(policy)
+    kinds = kinds_of(policy)
+    own = names_of(policy)
     if own:
         yield from ((f'policy.{key}', reason) for key, reason in own.unused.items())
     yield from ((key, reason) for key, reason, of in UNUSED if not of)

@@ -182,7 +182,8 @@ def find_config(path: str | Path) -> Path:
     Raises:
         ConfigError: If it does not exist, or has an unsupported file type.
     """
-    asked, shipped = Path(path).expanduser(), shipped_configs()
+    asked = Path(path).expanduser()
+    shipped = shipped_configs()
     is_bare = bool(asked.name) and asked.suffix not in READERS
     names = [asked, *(asked.with_name(asked.name + suffix) for suffix in READERS if is_bare)]
     places = [name.absolute() for name in names]
@@ -219,12 +220,14 @@ def _not_found(asked: Path, file: Path, shipped: Path | None) -> ConfigError:
     if file.parent.is_dir():
         here = _configs_in(file.parent)
     else:
-        here, message = [], f'{message}; the folder {file.parent} does not exist either'
+        here = []
+        message = f'{message}; the folder {file.parent} does not exist either'
     own = [f'configs/{name}' for name in _configs_in(shipped)] if shipped is not None else []
     stems = {Path(name).stem: name for name in (*own, *here)}
     near = [stems[stem] for stem in difflib.get_close_matches(asked.stem, stems, n=3)]
     listed = near or here[:5] or own[:5]
-    remedy = f'{"Nearest" if near else "There are"}: {", ".join(listed)}.' if listed else _accepted()
+    first = 'Nearest' if near else 'There are'
+    remedy = f'{first}: {", ".join(listed)}.' if listed else _accepted()
     return ConfigError(message, where=str(asked), remedy=remedy)
 
 
@@ -279,7 +282,9 @@ def _import_names(create: Any) -> list[str]:
 @contextmanager
 def _importable(folder: Path, module: types.ModuleType) -> Iterator[Callable[[], None]]:
     """Lets a config import its neighbours; they are forgotten, unless the yielded function was called."""
-    path, loaded, kept = list(sys.path), set(sys.modules), []
+    path = list(sys.path)
+    loaded = set(sys.modules)
+    kept = []
     was_importable = folder in (Path(entry).absolute() for entry in path)
     sys.path.insert(0, str(folder))
     sys.modules[module.__name__] = module  # dataclasses look their module up

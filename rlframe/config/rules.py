@@ -99,10 +99,13 @@ def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str =
 
 def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
     """What a policy and its replay buffer need of each other."""
-    key, kind, is_recurrent = f'{BUFFER}.type', known.get(f'{BUFFER}.type'), _is_recurrent(known)
+    key = f'{BUFFER}.type'
+    kind = known.get(f'{BUFFER}.type')
+    is_recurrent = _is_recurrent(known)
     if is_recurrent and kind in (*ROWS, 'episode'):
         yield _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
-    option, of_policy = f'{BUFFER}.priority', known.get('policy.priority')
+    option = f'{BUFFER}.priority'
+    of_policy = known.get('policy.priority')
     if of_policy is not None and known.get(option) not in (None, of_policy):
         message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
         yield _bad(known, option, message, f'policy.priority ({of_policy})')
@@ -143,14 +146,16 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
 
 def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
     """What evaluations, a round ahead and the ladder of eps need of the collector."""
-    kind, key = known.get(f'{COLLECTOR}.type'), f'{EVALUATOR}.eval_freq'
+    kind = known.get(f'{COLLECTOR}.type')
+    key = f'{EVALUATOR}.eval_freq'
     if kind == 'dataset' and Every.of(known.get(key, 1)).in_env_steps:
         message = "the collector 'dataset' steps no env"
         yield _bad(known, key, message, 'train iterations, such as 500')
     key = f'{COLLECTOR}.overlap'
     if known.get(key) and kind in HERE:
         yield _bad(known, key, f'a round ahead is collected in another process, and {HERE[kind]}', '0')
-    key, collectors = 'policy.other.eps_ladder', collector_num(known)
+    key = 'policy.other.eps_ladder'
+    collectors = collector_num(known)
     if known.get(key) and collectors <= 1:
         message = f'eps differs between collectors, and there is {collectors}'
         remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
@@ -165,7 +170,8 @@ def _takes_schedule(known: Known) -> ConfigError | None:
     if kind is not None and not getattr(kind, 'takes_schedule', False):
         what = f'the env manager {manager!r}'
     elif collector in (*OF_PLAYERS, TENSOR, 'dataset'):
-        what, remedy = f'the collector {collector!r}', 'Leave it out.'
+        what = f'the collector {collector!r}'
+        remedy = 'Leave it out.'
     if not what or not known.get('env.schedule'):
         return None
     return _bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
@@ -329,7 +335,8 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
     if not known.get('policy.model.core') or not known.get('policy.on_policy') or n_sample is None:
         return None
     unit = env_num * collector_num(known)
-    steps, (unroll_len, batch_size) = n_sample // unit, map(known.get, keys)
+    steps = n_sample // unit
+    (unroll_len, batch_size) = map(known.get, keys)
     length = unroll_len or min(steps, batch_size or steps)
     if n_sample % unit:
         return None
@@ -406,11 +413,13 @@ def _not_in_parallel(known: Known) -> Iterator[ConfigError]:
 
 def _fit_the_commander(known: Known) -> Iterator[ConfigError]:
     """What the roles need of each other."""
-    ours, key = known.get('parallel.comm_collector.type'), 'parallel.comm_learner.type'
+    ours = known.get('parallel.comm_collector.type')
+    key = 'parallel.comm_learner.type'
     if ours is not None and known.get(key, ours) != ours:
         message = 'collectors and learners reach their coordinator by the same transport'
         yield _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
-    key, serial = 'parallel.collector.type', known.get(f'{COLLECTOR}.type')
+    key = 'parallel.collector.type'
+    serial = known.get(f'{COLLECTOR}.type')
     drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
     if drives and serial in (*OF_ONE, *OF_PLAYERS) and serial not in drives:
         what, right = (
@@ -434,7 +443,8 @@ def _known_to_the_transport(known: Known) -> list[ConfigError]:
     kind = known.get('parallel.comm_collector.type')
     errors: list[ConfigError] = []
     for section in SENDERS:
-        key, given = f'parallel.{section}.transport', known.get(f'parallel.{section}.transport')
+        key = f'parallel.{section}.transport'
+        given = known.get(f'parallel.{section}.transport')
         if not given or not isinstance(kind, str) or kind not in TRANSPORT_REGISTRY:
             continue
         given = {name: value for name, value in given.items() if value != REDACTED}

@@ -161,7 +161,8 @@ def _replace(file: Path, text: str) -> None:
 
 def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
     """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
-    main, (_, options) = to_plain(cfg), find_schema(to_plain(cfg), [])
+    main = to_plain(cfg)
+    (_, options) = find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
     for key, _ in _forwarded(options):
         take_at(main, key)
@@ -256,7 +257,8 @@ def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
 
 def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
     """Returns the options that differ between the config in a checkpoint and the one to resume with."""
-    now, elsewhere = config_data(*split_config(cfg)), backend_defaults()
+    now = config_data(*split_config(cfg))
+    elsewhere = backend_defaults()
     known = {**{key: field.may_change for key, field in elsewhere.items()}, **cfg._may_change}
     old, new = (
         {key: value for key, value in flat(_merged(data), known).items() if value != {} or key in known}
@@ -265,7 +267,8 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
     found: list[Change] = []
     for key in sorted(old.keys() | new.keys()):
         default = elsewhere[key].default if key in elsewhere else ABSENT
-        before, after = old.get(key, default), new.get(key, default)
+        before = old.get(key, default)
+        after = new.get(key, default)
         if before == after or key.rpartition('.')[2] in FREE or REDACTED in (before, after):
             continue
         is_hook = key.startswith(f'{HOOKS}.')

@@ -196,7 +196,8 @@ def parameters_by_choice(space: Any, given: Any = None) -> list[list[int]]:
     """
     hybrid = hybrid_of(space)
     assert hybrid is not None  # a policy's check_fit
-    where, shape = 'policy.model.action_mask', (hybrid.choices, hybrid.parameters)
+    where = 'policy.model.action_mask'
+    shape = (hybrid.choices, hybrid.parameters)
     expected = f'{shape[0]} rows of {shape[1]} numbers, 1 where the parameter belongs to the choice, else 0'
     if given is not None:
         rows = [row for row in given if isinstance(row, list | tuple) and all(n in (0, 1) for n in row)]

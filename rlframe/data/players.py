@@ -163,6 +163,13 @@ class PlayerLayout:
         target[player] = values
 
 
+def result_of(win: Any, draw: Any) -> str:
+    """Returns 'win', 'draw' or 'loss', by whether a player won and whether nobody did."""
+    if win:
+        return 'win'
+    return 'draw' if draw else 'loss'
+
+
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
     """Returns the players who won, alone with the highest return, and who drew, as several have it, both [..., P]."""
     best = returns == returns.max(-1, keepdims=True)

@@ -31,7 +31,8 @@ def space_to_json(space: gymnasium.Space[Any]) -> dict[str, Any]:
     Raises:
         IncompatibleError: If the space is of a kind that observations and actions do not have.
     """
-    kinds, space = gymnasium.spaces, getattr(space, 'whole', space)  # a Composite is what its env declares
+    kinds = gymnasium.spaces
+    space = getattr(space, 'whole', space)  # a Composite is what its env declares
     if isinstance(space, kinds.Box):
         bounds = {name: _shortest(getattr(space, name)) for name in ('low', 'high')}
         return {'type': 'Box', 'shape': list(space.shape), 'dtype': space.dtype.name, **bounds}
@@ -88,9 +89,11 @@ def _whole(value: Any) -> int:
 
 
 def _space(data: Space) -> gymnasium.Space[Any]:
-    kinds, kind = gymnasium.spaces, data['type']
+    kinds = gymnasium.spaces
+    kind = data['type']
     if kind == 'Box':
-        shape, dtype = _shape(data['shape']), np.dtype(data['dtype'])
+        shape = _shape(data['shape'])
+        dtype = np.dtype(data['dtype'])
         low, high = (np.broadcast_to(np.asarray(data[name], dtype), shape) for name in ('low', 'high'))
         return kinds.Box(low.copy(), high.copy(), dtype=dtype.type)
     if kind == 'Discrete':

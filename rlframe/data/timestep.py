@@ -361,7 +361,8 @@ def without_limits(space: Any) -> Any:
 
 def spec_of(env: Any) -> EnvSpec:
     """Reads the spaces of an env, or of one env of a vector, and, if registered, its threshold and time limit."""
-    registered, player = env.spec, getattr(env.unwrapped, 'player', None)
+    registered = env.spec
+    player = getattr(env.unwrapped, 'player', None)
     name = getattr(env.unwrapped, 'game_name', type(env.unwrapped).__name__)
     if not isinstance(player, EnvSpec):
         player = None

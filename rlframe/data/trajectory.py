@@ -174,7 +174,8 @@ class TrajectoryRecorder:
         left = self._columns.items() if count < self._size else ()
         self._columns = {name: c[count : self._size].copy() for name, c in left}
         self._owner = self._owner[count : self._size].copy()
-        self._size, self.in_order = len(self._owner), len(self._owner) == 0
+        self._size = len(self._owner)
+        self.in_order = len(self._owner) == 0
         return batch
 
     def take_block(self) -> Batch:
@@ -236,7 +237,8 @@ class TrajectoryRecorder:
     def _keep(self, keep: BoolArray) -> None:
         self._columns = {name: column[: self._size][keep] for name, column in self._columns.items()}
         self._owner = self._owner[: self._size][keep]
-        self._size, self.in_order = len(self._owner), len(self._owner) == 0
+        self._size = len(self._owner)
+        self.in_order = len(self._owner) == 0
 
     def clear(self) -> int:
         """Drops all rows, held or finished, and returns the number of rows and samples."""
@@ -255,7 +257,8 @@ class TrajectoryRecorder:
         """Continues from ``state_dict()``."""
         check_state(state, {'owner': array('iu', (None,)), 'in_order': FLAG})
         check_state(state, {'columns': dict_of(rows(len(state['owner'])))})
-        self._owner, self.in_order = state['owner'].copy(), state['in_order']
+        self._owner = state['owner'].copy()
+        self.in_order = state['in_order']
         self._size = len(self._owner)
         self._columns = _copied(state['columns'])
         if self._window is not None:

@@ -97,7 +97,8 @@ def _run(words: list[str]) -> int:
 @contextmanager
 def telling_what_is_trusted(args: Args) -> Iterator[None]:
     """Prints each value that ``--trust`` accepts to stderr before it is used."""
-    logger, handler = logging.getLogger('rlframe.trust'), logging.StreamHandler()
+    logger = logging.getLogger('rlframe.trust')
+    handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter('rlframe: %(message)s'))
     if getattr(args, 'trust', False):
         logger.addHandler(handler)
@@ -118,7 +119,8 @@ def set_import_path(args: Args) -> None:
         args: The parsed command line. The path of a checkpoint is replaced by the open checkpoint, as the verb must use
             the one that this decision is about.
     """
-    here, before = os.getcwd(), list(sys.path)
+    here = os.getcwd()
+    before = list(sys.path)
     if not _names_modules(args):
         sys.path[:] = [entry for entry in before if entry not in ('', here)]
         if not _is_own(args):

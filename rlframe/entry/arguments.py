@@ -62,7 +62,8 @@ def verb(group: str, help: str, examples: tuple[str, ...], *arguments: Argument)
 
 def overview() -> str:
     """Returns all verbs by group, for the help of the whole command line."""
-    width, lines = max(map(len, VERBS)), []
+    width = max(map(len, VERBS))
+    lines = []
     for group in dict.fromkeys(verb.group for verb in VERBS.values()):
         rows = [f'  {name:{width}}  {verb.help}' for name, verb in VERBS.items() if verb.group == group]
         lines += [f'{group}:', *rows, '']

@@ -38,7 +38,8 @@ def coordinated(
 
 def workers_text(pipeline: ParallelPipeline, args: Args) -> str:
     """Returns a line with the coordinator's address and its workers, and the commands by which others join if none starts."""
-    parallel, commander = pipeline.cfg.parallel, pipeline.cfg.policy.other.commander['type']
+    parallel = pipeline.cfg.parallel
+    commander = pipeline.cfg.policy.other.commander['type']
     address = f'{pipeline.coordinator.server.address} ({parallel.comm_collector.type}, {commander})'
     if pipeline.crew is None:
         return '\n'.join([f'coordinator at {address}; no worker yet', *_commands(pipeline, args)])

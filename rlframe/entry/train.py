@@ -87,7 +87,10 @@ def _processes() -> int:
 def _train(args: Args) -> int:
     given = dict(seed=args.seed, max_env_step=args.env_step, max_train_iter=args.train_iter)
     is_parallel = args.mode not in (None, 'serial')
-    pair, start, found, begun = config_of(args), args.resume, None, None
+    pair = config_of(args)
+    start = args.resume
+    found = None
+    begun = None
     wanted = args.out or args.exp_name
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
@@ -100,7 +103,8 @@ def _train(args: Args) -> int:
 
             start = newest_run(cfg, wanted)
             if start is None or isinstance(start, Path):
-                begun, start = start, None
+                begun = start
+                start = None
                 _say_what_starts(begun)
         if start is not None:
             from rlframe.pipeline.resume import resume
@@ -172,7 +176,8 @@ def _train_seeds(args: Args) -> int:
     from rlframe.pipeline.workers_shown import SeedDisplay, last_lines
 
     pair = config_of(args)
-    seeds, start = parse_seeds(args.seeds), perf_counter()
+    seeds = parse_seeds(args.seeds)
+    start = perf_counter()
     named = dict(exp_name=args.exp_name, max_env_step=args.env_step, max_train_iter=args.train_iter)
     with StopSignal() as stop, SeedDisplay() as display, warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)

@@ -201,10 +201,13 @@ def _last_lines(report: Report, interrupted: bool) -> str:
     from rlframe.tune.report import CONFIG, POLICY
     from rlframe.tune.trial import short_value
 
-    folder, best, written = short_path(report.folder), report.best, report.written
+    folder = short_path(report.folder)
+    best = report.best
+    written = report.written
     lines = [f'{row.name} failed: {row.error}' for row in report.errors]
     lines += report.notes
-    state = 'interrupted and saved' if interrupted else 'done' if best is not None else 'no trial has a score'
+    state = 'done' if best is not None else 'no trial has a score'
+    state = 'interrupted and saved' if interrupted else state
     reached = ''
     if best is not None:
         options = ', '.join(f'{key}={short_value(value)}' for key, value in best.options.items())
@@ -227,7 +230,8 @@ def _further(best: Row) -> str:
     """Returns the flags with which the best trial trains further: larger budgets, if it is at its end."""
     from rlframe.tune.trial import compile_trial
 
-    cfg, last = compile_trial(best.config), best.result.metrics or {}
+    cfg = compile_trial(best.config)
+    last = best.result.metrics or {}
     progress = Progress(envstep=last.get('envstep', 0), train_iter=last.get('train_iter', 0))
     keys = spent_budgets(cfg, progress)
     if last.get('stopped') and not keys:  # solved: another budget lets it go on

@@ -91,7 +91,8 @@ def with_mask(
         EnvContractError: If the mask is missing, or does not fit the action space.
         ActionMaskError: If it has other values than 0 and 1.
     """
-    size, mask = sum(mask_parts(space)), info.get(ACTION_MASK)
+    size = sum(mask_parts(space))
+    mask = info.get(ACTION_MASK)
     if mask is None and is_over:
         mask = np.ones(size, np.int8)
     elif isinstance(mask, tuple | dict):

@@ -46,7 +46,8 @@ class Running:
 
     def begin(self, seed: int) -> dict[int, Any]:
         """Begins a game, and returns the observation of each agent that is present."""
-        self.seed, self.moves = seed, []
+        self.seed = seed
+        self.moves = []
         answer = self.game.reset(seed=seed)
         obs, infos = answer if isinstance(answer, tuple) else (answer, {})
         self._listed = self._now_listed()
@@ -76,7 +77,8 @@ class Running:
         over = [i for i in acting if any(answers[i][1:])]
 
         # who comes and who stays
-        before, self._listed = self._listed, self._now_listed()
+        before = self._listed
+        self._listed = self._now_listed()
         come = [i for i in self._listed if i not in before and i not in acting and self._agents[i] in obs]
         staying = [i for i in acting if i not in over]
         lost = [self._agents[i] for i in staying if i not in self._listed]

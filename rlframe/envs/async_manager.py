@@ -239,7 +239,8 @@ class SubprocessEnvManager(BaseEnvManager):
     def _free_obs(self) -> None:
         """Chooses a set of observations that no caller holds."""
         if self._is_lent:
-            self._which, self._is_lent = self._which ^ 1, False
+            self._which = self._which ^ 1
+            self._is_lent = False
 
     def _is_whole(self, env_id: IntArray) -> bool:
         """Whether these are all envs, in order."""
@@ -320,7 +321,8 @@ class SubprocessEnvManager(BaseEnvManager):
     def _hold_void(self, env: int) -> None:
         """Holds a void step as the answer of an env that has no running episode."""
         arrays = self._arrays
-        arrays.obs[self._which][env], arrays.reward[env] = self.obs[env], 0.0
+        arrays.obs[self._which][env] = self.obs[env]
+        arrays.reward[env] = 0.0
         arrays.terminated[env] = arrays.truncated[env] = False
         self._answered[env] = True
         self._told[env] = self._void_info(env)

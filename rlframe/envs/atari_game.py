@@ -16,7 +16,8 @@ from rlframe.errors import CheckpointStateError
 from rlframe.utils.schema import COUNT, FINITE, FLAG, GENERATOR, array, check_state
 from rlframe.utils.serialize import checked_bits
 
-NO_ACTION, ACTIONS = ale_py.Action.NOOP, 18
+NO_ACTION = ale_py.Action.NOOP
+ACTIONS = 18
 """The action that does nothing, and the number of all actions."""
 MOST_DIFFERENCE = 1024
 """Bytes by which two states of a game differ at most: they contain numbers as text."""
@@ -36,7 +37,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
     """
 
     def __init__(self, emulator: Any, settings: AtariSettings) -> None:
-        self._emulator, self._ale = emulator, emulator.ale
+        self._emulator = emulator
+        self._ale = emulator.ale
         self.spec, self.metadata, self.render_mode = emulator.spec, emulator.metadata, emulator.render_mode
         self.action_space = emulator.action_space
         self.observation_space = gymnasium.spaces.Box(
@@ -47,7 +49,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         self._opening = ale_py.Action(FIRE if settings.fires else NOOP)
         self._skip, self._stickiness = settings.frame_skip, settings.sticky_actions
         self._noop_max, self._ends_lives = settings.noop_max, settings.life_loss
-        self._clips, self._size = settings.reward_clip, (settings.screen_size, settings.screen_size)
+        self._clips = settings.reward_clip
+        self._size = (settings.screen_size, settings.screen_size)
         self._grab = self._ale.getScreenGrayscale if settings.grayscale else self._ale.getScreenRGB
         height, width = self._ale.getScreenDims()
         screen = (height, width) if settings.grayscale else (height, width, 3)
@@ -66,7 +69,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
             is_truncated = self._ale.game_truncated()
             return obs, shown, not is_truncated, is_truncated, {'eval_episode_return': self._score}
         if self._ends_lives:
-            lives, before = self._ale.lives(), self._lives
+            lives = self._ale.lives()
+            before = self._lives
             self._lives = lives
             if 0 < lives < before:  # some games show no life for a few frames before they are over
                 self._goes_on = True
@@ -75,7 +79,10 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
 
     def _play(self, code: Any) -> tuple[float, bool]:
         """Plays the frames of one env step; returns their reward and whether the game is over."""
-        ale, last, reward, is_pooled = self._ale, self._skip - 1, 0.0, False
+        ale = self._ale
+        last = self._skip - 1
+        reward = 0.0
+        is_pooled = False
         sticks = self.np_random.random(self._skip) < self._stickiness if self._stickiness else None
         for frame in range(self._skip):
             if sticks is None or not sticks[frame]:
@@ -100,7 +107,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        goes_on, self._goes_on = self._goes_on and seed is None, False
+        goes_on = self._goes_on and seed is None
+        self._goes_on = False
         if goes_on:
             reward, is_over = self._play(self._opening)
             self._score += reward
@@ -115,7 +123,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         """Starts a game, with the no-ops of Gymnasium's wrapper."""
         self._emulator.reset(seed=seed, options=options)
         self.np_random = self._emulator.np_random
-        self._score, self._held = 0.0, NO_ACTION
+        self._score = 0.0
+        self._held = NO_ACTION
         noops = int(self.np_random.integers(1, self._noop_max + 1)) if self._noop_max else 0
         opening = [] if self._opening == NO_ACTION else [self._opening]
         for code in [NO_ACTION] * noops + opening:
@@ -177,5 +186,6 @@ class SavedAtariGame(AtariGame):
         generator.bit_generator.state = checked_bits(state['rng'])
         self.np_random = generator
         self._stack = state['frames'].astype(np.uint8)
-        self._held, self._lives = ale_py.Action(state['held']), state['lives']
+        self._held = ale_py.Action(state['held'])
+        self._lives = state['lives']
         self._score, self._goes_on = state['score'], state['goes_on']

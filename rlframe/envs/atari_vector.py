@@ -101,7 +101,8 @@ class GameRows:
         infos: list[Mapping[str, Any]] = [{} if any(stepped.info) else NO_INFO] * len(env_id)
         obs = np.empty((len(env_id), *begun.shape[1:]), np.uint8)
         columns: list[Any] = [np.zeros(len(env_id), column.dtype) for column in stepped[1:4]]
-        obs[first], obs[rows] = begun, stepped.obs
+        obs[first] = begun
+        obs[rows] = stepped.obs
         for column, part in zip(columns, stepped[1:4], strict=True):
             column[rows] = part
         for row, info in zip(rows.tolist(), stepped.info, strict=True):
@@ -185,8 +186,10 @@ class AtariVector(gymnasium.vector.VectorEnv[Array, Array, Array]):
             reward_clipping=False,
         )
         self._rows = GameRows(env_num, settings)
-        self._all, self._is_first = np.arange(env_num), np.zeros(env_num, np.bool_)
-        self.num_envs, self.spec = env_num, emulator.spec
+        self._all = np.arange(env_num)
+        self._is_first = np.zeros(env_num, np.bool_)
+        self.num_envs = env_num
+        self.spec = emulator.spec
         self.metadata = {**emulator.metadata, 'autoreset_mode': AutoresetMode.NEXT_STEP}
         self.single_observation_space = self._rows.space
         self.single_action_space = emulator.action_space

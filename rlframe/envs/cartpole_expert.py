@@ -25,7 +25,9 @@ def record(seeds: Iterable[int]) -> dict[str, Array]:
     Returns:
         The observations, ``obs`` [T, 4], and the actions, ``action`` [T], of all env steps of all episodes.
     """
-    env, obs_seen, actions = gymnasium.make('CartPole-v1'), [], []
+    env = gymnasium.make('CartPole-v1')
+    obs_seen = []
+    actions = []
     for seed in seeds:
         obs, _ = env.reset(seed=seed)
         done = False

@@ -86,7 +86,8 @@ class Remarks:
 
     def take(self) -> list[tuple[str, str]]:
         """Returns and clears the held remarks."""
-        held, self.held = self.held, []
+        held = self.held
+        self.held = []
         return held
 
 

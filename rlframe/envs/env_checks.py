@@ -87,7 +87,8 @@ def are_plain_wrappers(wrappers: Any) -> bool:
 
 def _is_plain_wrapper(wrapper: Any) -> bool:
     section = wrapper if isinstance(wrapper, Mapping) else {'type': wrapper}
-    kind, options = section.get('type'), {name: value for name, value in section.items() if name != 'type'}
+    kind = section.get('type')
+    options = {name: value for name, value in section.items() if name != 'type'}
     return type(kind) is str and kind in WRAPPERS and only_numbers(options)
 
 
@@ -125,7 +126,8 @@ def check_masks(
     Raises:
         ActionMaskError: If one has other values, or allows none; the env, its episode and step are named.
     """
-    parts, mask = mask_parts(spec.action_space), obs[ACTION_MASK]
+    parts = mask_parts(spec.action_space)
+    mask = obs[ACTION_MASK]
     allowed = mask == 1
     known = (allowed == mask).all(1)
     some = np.logical_or.reduceat(allowed, np.cumsum((0, *parts[:-1])), axis=1).all(1) | done

@@ -462,7 +462,8 @@ class BaseEnvManager(IEnvManager):
         self._remove(env)
         episode, step = self._episodes.place(env)
         if what != 'step()':
-            episode, step = episode + 1, 0
+            episode = episode + 1
+            step = 0
         return Fault(crashed(env, what, episode, step, error, self.in_worker), (env,))
 
     def answers(self, action: Array, env_id: IntArray) -> tuple[list[Any], list[Fault]]:

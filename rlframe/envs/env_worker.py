@@ -92,7 +92,8 @@ class SharedRows(NamedTuple):
         Returns:
             Whether they are; otherwise the rows are meaningless.
         """
-        dtype, shape = self.obs.dtype, self.obs.shape[1:]
+        dtype = self.obs.dtype
+        shape = self.obs.shape[1:]
         for i, answer in enumerate(answers):
             if type(answer) is not tuple or len(answer) != 5:
                 return False
@@ -241,7 +242,8 @@ class EnvWorker:
         """Sets the factories of the envs; missing envs are created when they are reset."""
         functions = from_bytes(make)
         self._envs = WorkerEnvs({env: functions[env] for env in env_id}, self._watch, self._index)
-        self._own, self._whole = np.array(env_id, np.int64), slice(env_id[0], env_id[-1] + 1)
+        self._own = np.array(env_id, np.int64)
+        self._whole = slice(env_id[0], env_id[-1] + 1)
 
     def attach(self, spec: EnvSpec, env_num: int) -> None:
         """Opens the shared arrays."""
@@ -280,7 +282,9 @@ class EnvWorker:
 
     def _step(self, body: bytes) -> bytes:
         """Steps envs; returns the results that do not fit into the shared arrays."""
-        which, action, listed = body[0], self._arrays.action(chr(body[1])), body[2:]
+        which = body[0]
+        action = self._arrays.action(chr(body[1]))
+        listed = body[2:]
         env_id = np.frombuffer(listed, np.int64) if listed else self._own
         place: Any = env_id if listed else self._whole
         answers, faults = self._envs.answers(action[place], env_id)

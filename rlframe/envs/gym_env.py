@@ -108,7 +108,8 @@ class GymEnvFactory(EnvFactory):
             EnvError: If the id is unknown (the nearest ones are named) or its constructor fails.
             MissingDependencyError: If a package that it needs is not installed.
         """
-        kwargs, env_id = self._kwargs(render_mode), self.cfg.env_id
+        kwargs = self._kwargs(render_mode)
+        env_id = self.cfg.env_id
         if self.only_vector:
             manager = 'torch_vector' if self.gives_tensors else 'gym_vector'
             raise EnvError(
@@ -120,7 +121,8 @@ class GymEnvFactory(EnvFactory):
         return env
 
     def pool_task(self, render_mode: str | None = None) -> PoolTask:
-        task_id, kwargs = self.cfg.env_id, self._kwargs(render_mode)
+        task_id = self.cfg.env_id
+        kwargs = self._kwargs(render_mode)
         if not isinstance(task_id, str):
             raise EnvError(
                 'EnvPool makes its own envs', where='env.env_id', got=task_id, expected='a task id'
@@ -178,7 +180,8 @@ class GymEnvFactory(EnvFactory):
         Raises:
             EnvError: If it cannot be made.
         """
-        kwargs, env_id = self._kwargs(render_mode), self.cfg.env_id
+        kwargs = self._kwargs(render_mode)
+        env_id = self.cfg.env_id
         if (vector_class := self._vector_class) is not None:
             return vector_class(num_envs=env_num, **kwargs)
         registered = gym.registry.get(env_id) if isinstance(env_id, str) else None
@@ -271,9 +274,11 @@ def _module_advice(name: str) -> str:
     """Returns advice on how to name the module that registers an env id unknown to Gymnasium, or which package has it."""
     if ENVPOOL_IDS.match(name):
         return f'EnvPool has such envs: pip install "rlframe[envpool]", and name it envpool:{name}.'
-    module, which = module_of(name), 'If a package registers it'
+    module = module_of(name)
+    which = 'If a package registers it'
     if module:
-        package, extra = module.partition('.')[0], extra_of(module)
+        package = module.partition('.')[0]
+        extra = extra_of(module)
         wanted = f'rlframe[{extra}]' if extra else package
         install = '' if is_installed(module) else f' (not installed: pip install "{wanted}")'
         which = f'The package {package}{install} registers such ids'

@@ -246,7 +246,8 @@ class Episodes:
             CheckpointStateError: If it is not the state of this many envs.
         """
         count = len(self.seed)
-        ints, seeds = array_of('iu', (count,)), list_of(maybe(COUNT), count)
+        ints = array_of('iu', (count,))
+        seeds = list_of(maybe(COUNT), count)
         counts = dict.fromkeys(('steps', 'episodes', 'unchecked', 'restarts'), ints)
         check_state(state, {**counts, 'seed': seeds, 'begun': seeds})
         self.steps[:], self.number[:] = state['steps'], state['episodes']

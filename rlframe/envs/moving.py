@@ -80,7 +80,8 @@ class Moving(gymnasium.Env[Any, Any]):
         return math.dist(self._place, self._centre)
 
     def _obs(self) -> FloatArray:
-        distance, done = self._distance, self._step / self.steps
+        distance = self._distance
+        done = self._step / self.steps
         numbers = distance, float(distance <= self.radius), done
         obs = [*self._place, self._speed, *self._direction, *self._centre, *numbers]
         return np.array(obs, np.float32)

@@ -41,7 +41,8 @@ class PlayerEnv(Env):
     """The spaces of each player."""
 
     def __init__(self, game: Any, name: str) -> None:
-        self.game, self.metadata = game, dict(game.metadata)
+        self.game = game
+        self.metadata = dict(game.metadata)
         """The game."""
         self.live_games = [game]
         self.render_mode = getattr(game, 'render_mode', None)
@@ -75,7 +76,8 @@ class PlayerEnv(Env):
 
     def _replay(self, seed: int, moves: list[Array]) -> None:
         """Begins a game and makes moves."""
-        self._game_seed, self._moves = seed, list(moves)
+        self._game_seed = seed
+        self._moves = list(moves)
         self._record[:] = np.zeros((), self._record.dtype)
         self._begin(seed)
         for action in moves:
@@ -102,7 +104,8 @@ class PlayerEnv(Env):
 
     def _note(self, agent: Any, obs: Any, reward: float, over: Sequence[bool], info: Any = NO_INFO) -> None:
         """Records a player's observation and reward; the player is active unless its game is over."""
-        player, record = self._index[agent], self._record
+        player = self._index[agent]
+        record = self._record
         terminated, truncated = over
         remark_mask(info, self.player, self._remarks, 'a player gets it as a part of its observation')
         self._layout.put_obs(record, player, obs)

@@ -46,7 +46,8 @@ class PoolGame(PlayerEnv):
                 f'{task_id!r} is no game in which players move in turn', where='env.env_id'
             )
         drawn = {} if render_mode is None else {'render_mode': render_mode}
-        self._task_id, self._options = task_id, {**kwargs, **drawn}
+        self._task_id = task_id
+        self._options = {**kwargs, **drawn}
         actions = spec.gymnasium_action_space
         mask = Box(0, 1, (int(actions.n),), np.int8)
         space = Dict(observation=spec.gymnasium_observation_space, action_mask=mask)
@@ -85,6 +86,7 @@ class PoolGame(PlayerEnv):
                 self._record['reward'][0, player] += reward[row]
 
     def _leave(self) -> None:
-        pool, self._pool = self._pool, None
+        pool = self._pool
+        self._pool = None
         if pool is not None:
             pool.close()

@@ -112,8 +112,10 @@ class EnvPoolManager(IEnvManager):
     ) -> None:
         self._rows = rows(env_num) if rows is not None else None
         self._cfg = self.resolve_config(cfg)
-        self._task_id, self._kwargs = task_id, dict(kwargs or {})
-        self.env_num, self._all = env_num, np.arange(env_num)
+        self._task_id = task_id
+        self._kwargs = dict(kwargs or {})
+        self.env_num = env_num
+        self._all = np.arange(env_num)
         self._batch_size = self._cfg.batch_size or env_num
         if self._batch_size > env_num:
             raise ConfigError(
@@ -250,7 +252,8 @@ class EnvPoolManager(IEnvManager):
         remarks = self._remarks if self._unchecked else None
         self._unchecked = max(self._unchecked - 1, 0)
         if has_mask(self.spec.observation_space):
-            mask, parts = obs[ACTION_MASK].reshape(count, -1), mask_parts(self.spec.action_space)
+            mask = obs[ACTION_MASK].reshape(count, -1)
+            parts = mask_parts(self.spec.action_space)
             some = np.logical_or.reduceat(mask, np.cumsum((0, *parts[:-1])), axis=1)
             obs = {**obs, ACTION_MASK: mask | ~np.repeat(some, parts, axis=1)}
         return contract.check_rows(obs, self.spec, count, 'step() of EnvPool', remarks)
@@ -346,7 +349,9 @@ class EnvPoolManager(IEnvManager):
         return self._all[:0]
 
     def close(self) -> None:
-        pool, self._pool, self._is_closed = self._pool, None, True
+        pool = self._pool
+        self._pool = None
+        self._is_closed = True
         self._waits[:] = False
         if pool is not None:
             pool.close()
@@ -378,7 +383,8 @@ def task_spec(task_id: str, kwargs: Mapping[str, Any]) -> Any:
         EnvError: If EnvPool has no such task (the nearest is named), or does not accept its options.
         MissingDependencyError: If EnvPool, or a library that the task needs, is not installed.
     """
-    envpool, known = _import(), task_ids()
+    envpool = _import()
+    known = task_ids()
     if task_id not in known:
         raise EnvError(f'EnvPool has no task {task_id!r}.{nearest(task_id, known)}', where='env.env_id')
     with warnings.catch_warnings():
@@ -422,7 +428,8 @@ def _spec_of(spec: Any, task_id: str, kwargs: Mapping[str, Any], rows: GameRows 
             else 'rlframe list env pettingzoo: shows games that can be played.',
         )
     # a threshold of EnvPool may be the default of a family of tasks, such as 0 or 10
-    registered, limit = gymnasium.registry.get(task_id), spec.config.max_episode_steps
+    registered = gymnasium.registry.get(task_id)
+    limit = spec.config.max_episode_steps
     with warnings.catch_warnings():
         warnings.simplefilter('ignore')  # as above
         obs, action = _with_classes(spec.gymnasium_observation_space, spec.gymnasium_action_space)

@@ -94,7 +94,8 @@ class Writer:
         encoded = {name: self.value(value, name) for name, value in roots.items()}
         nodes: list[Any] = []
         while len(nodes) < len(self._objects):
-            nodes.append((self._survey if self._is_survey else self._node)(len(nodes)))
+            number = len(nodes)
+            nodes.append(self._survey(number) if self._is_survey else self._node(number))
         for held in self._attributes & self._numbers.keys():
             raise RefusedError(self._paths[self._numbers[held]], dict, 'holds the attributes of an object')
         try:
@@ -148,7 +149,8 @@ class Writer:
     def _survey(self, number: int) -> Node:
         """Notes an object that has just been created with its env, and continues with all that it refers to."""
         value, path = self._objects[number], self._paths[number]
-        originals, is_shared = self._originals, id(value) in self._shared
+        originals = self._originals
+        is_shared = id(value) in self._shared
         found = originals.print_of(value) if is_shared else fingerprint(value, originals.layers)
         if found is not None:
             self._originals.add(value, path)
@@ -169,7 +171,8 @@ class Writer:
 
     def _node(self, number: int) -> Node:
         value, path = self._objects[number], self._paths[number]
-        kind, place = type(value), self._originals.places.get(id(value))
+        kind = type(value)
+        place = self._originals.places.get(id(value))
         if (known := self._originals.prints.get(id(value))) is not None:
             if self._originals.print_of(value) != known:
                 raise RefusedError(path, kind, 'refers to data that has changed')
@@ -246,7 +249,8 @@ class Writer:
 
     def random_state(self, value: Any, path: str) -> Node:
         """Writes a numpy ``RandomState``."""
-        bits, state = value._bit_generator, value.get_state(legacy=False)
+        bits = value._bit_generator
+        state = value.get_state(legacy=False)
         if type(bits) is not np.random.MT19937:
             raise RefusedError(path, type(value), f'draws from {type(bits).__name__}')
         gauss = [state['has_gauss'], state['gauss']]
@@ -336,7 +340,8 @@ class Reader:
                 raise ValueError('objects are numbered from 0')
             return self._objects[tag]
         if tag in ('tuple', 'frozenset'):
-            return (tuple if tag == 'tuple' else frozenset)(map(self.value, parts))
+            values = map(self.value, parts)
+            return tuple(values) if tag == 'tuple' else frozenset(values)
         if tag == 'member':
             kind: Any = self._classes.find(parts[0])
             if not isinstance(kind, enum.EnumMeta) or parts[1] not in kind.__members__:

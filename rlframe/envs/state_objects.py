@@ -194,7 +194,9 @@ def fingerprint(value: Any, layers: Iterable[Any] = (), seen: frozenset[int] = f
     for part in _variables_of(value):
         is_restored = is_space(part) or any(part is layer for layer in layers)
         inner = fingerprint(part, layers, seen | {id(value)})
-        text = digest(part) if is_data(part) else '' if is_restored else inner
+        text = '' if is_restored else inner
+        if is_data(part):
+            text = digest(part)
         if text is None:
             return None
         found.append(text)
@@ -296,4 +298,6 @@ def refill(target: set[Any], items: list[Any]) -> None:
 
 def order_of(array: np.ndarray[Any, Any]) -> str:
     """Returns the memory order of an array without gaps, ``'C'`` or ``'F'``, or an empty text for any other."""
-    return 'C' if array.flags.c_contiguous else 'F' if array.flags.f_contiguous else ''
+    if array.flags.c_contiguous:
+        return 'C'
+    return 'F' if array.flags.f_contiguous else ''

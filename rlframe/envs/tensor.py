@@ -148,10 +148,8 @@ class TensorContract:
         """Device of all tensors."""
         self._obs = (env.num_envs, *obs.shape), _torch_type(obs.dtype)
         self._reward, self._flag = ((env.num_envs,), torch.float32), ((env.num_envs,), torch.bool)
-        self.action_shape, self.action_dtype = (
-            (env.num_envs, *(action.shape or ())),
-            _torch_type(action.dtype),
-        )
+        self.action_shape = env.num_envs, *(action.shape or ())
+        self.action_dtype = _torch_type(action.dtype)
         """Shape and type of the actions of a step."""
 
     def first(self, answer: Any) -> torch.Tensor:
@@ -231,7 +229,8 @@ class Simulation(TensorVectorEnv):
     """Numbers in the state of an env, S."""
 
     def __init__(self, num_envs: int, device: str = 'auto') -> None:
-        self.num_envs, self.device = num_envs, device_of(device)
+        self.num_envs = num_envs
+        self.device = device_of(device)
         self.spec = gymnasium.spec(self.env_id)
         self._time_limit = self.spec.max_episode_steps or 0
         self._generator = torch.Generator(self.device)
@@ -268,7 +267,8 @@ class Simulation(TensorVectorEnv):
         elif not self._is_seeded:
             self._generator.seed()
         self._is_seeded = True
-        self._state, self._steps = self._draw(), torch.zeros_like(self._steps)
+        self._state = self._draw()
+        self._steps = torch.zeros_like(self._steps)
         return self._observe(self._state), {}
 
     def step(
@@ -305,7 +305,8 @@ class TorchCartPole(Simulation):
 
     env_id, state_size = 'CartPole-v1', 4
     gravity, pole_mass, total_mass, half_length, force, tau = 9.8, 0.1, 1.1, 0.5, 10.0, 0.02
-    farthest, steepest = 2.4, 12 * 2 * math.pi / 360
+    farthest = 2.4
+    steepest = 12 * 2 * math.pi / 360
 
     def __init__(self, num_envs: int, device: str = 'auto') -> None:
         super().__init__(num_envs, device)
@@ -322,7 +323,8 @@ class TorchCartPole(Simulation):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         velocity, angle, spin = state[:, 1:].unbind(1)
         force = (action * 2 - 1) * self.force
-        cosine, sine = angle.cos(), angle.sin()
+        cosine = angle.cos()
+        sine = angle.sin()
         pole = self.pole_mass * self.half_length
         push = (force + pole * spin.square() * sine) / self.total_mass
         inertia = self.half_length * (4.0 / 3.0 - self.pole_mass * cosine.square() / self.total_mass)
@@ -382,7 +384,8 @@ class HostVectorEnv(VectorEnv):
     metadata: dict[str, Any] = {'autoreset_mode': AutoresetMode.SAME_STEP}
 
     def __init__(self, tensors: TensorVectorEnv) -> None:
-        self.tensors, self.contract = tensors, TensorContract(tensors)
+        self.tensors = tensors
+        self.contract = TensorContract(tensors)
         self.num_envs, self.spec = tensors.num_envs, tensors.spec
         self.metadata = {**tensors.metadata, **self.metadata}
         self.single_observation_space = tensors.single_observation_space

@@ -97,7 +97,8 @@ class TensorEnvManager(VectorEnvManager):
 
     def device_step(self, action: torch.Tensor) -> TensorStep:
         """Steps all envs by actions on the device, without waiting for it."""
-        now, step = self._placed(), self._env.step_tensors(action)
+        now = self._placed()
+        step = self._env.step_tensors(action)
         done = step.terminated | step.truncated
         self._now = OnDevice(step.obs, (now.steps + 1).masked_fill_(done, 0), now.episodes + done)
         stepped: TensorStep = step

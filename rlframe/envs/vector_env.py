@@ -221,14 +221,16 @@ class VectorEnvManager(IEnvManager):
         Raises:
             EnvContractError: If the vector env does not tell the last observation of each.
         """
-        finished, final = np.flatnonzero(done), info.get('final_obs')
+        finished = np.flatnonzero(done)
+        final = info.get('final_obs')
         if final is None or not np.asarray(info.get('_final_obs', done))[finished].all():
             raise EnvContractError(
                 f'{self.spec.name}: episodes of the envs {finished.tolist()} ended, and the info of the vector env has no'
                 f" 'final_obs' of them, only {list(info)}",
                 remedy="A vector env of AutoresetMode.SAME_STEP gives the last observations of episodes in info['final_obs'].",
             )
-        obs, rows = obs.copy(), list(infos)
+        obs = obs.copy()
+        rows = list(infos)
         last = rows_of_info(info['final_info'], self.env_num, self.spec) if 'final_info' in info else rows
         for i in finished.tolist():
             try:
@@ -270,7 +272,8 @@ class VectorEnvManager(IEnvManager):
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
         self._episodes.load_state_dict(state)
-        self.obs, self._ready = state['obs'].copy(), state['ready'].copy()
+        self.obs = state['obs'].copy()
+        self._ready = state['ready'].copy()
         self.unsaved = {}
         if self._restored(state['envs']):
             return self._all[:0]
@@ -298,7 +301,8 @@ class VectorEnvManager(IEnvManager):
         return [own, *own.envs] if isinstance(own, gym.vector.SyncVectorEnv) else [own]
 
     def close(self) -> None:
-        env, self._env = self._env, None
+        env = self._env
+        self._env = None
         if env is not None:
             env.close()
 
@@ -373,7 +377,8 @@ def _autoreset_of(env: Any, spec: EnvSpec, remarks: contract.Remarks) -> str:
     Raises:
         EnvContractError: If it declares another one.
     """
-    name, modes = 'autoreset_mode', gym.vector.AutoresetMode
+    name = 'autoreset_mode'
+    modes = gym.vector.AutoresetMode
     declared = (env.metadata or {}).get(name)
     if declared is None:
         told = f"{spec.name}: the vector env declares no metadata['{name}'], and NEXT_STEP is assumed"

@@ -86,7 +86,8 @@ class WorkerProcess:
     """
 
     def __init__(self, index: int, worker_num: int, env_id: Sequence[int], memory: int) -> None:
-        self.index, self.env_id = index, tuple(env_id)
+        self.index = index
+        self.env_id = tuple(env_id)
         self.link, theirs = socket.socketpair()
         """Connection with the worker."""
         hanging, self._lifeline = os.pipe()

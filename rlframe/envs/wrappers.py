@@ -25,7 +25,8 @@ class SeededEnv(Wrapper):
 
     def seed(self, seed: int, dynamic_seed: bool = True) -> None:
         """Sets the seed of the next episode; with ``dynamic_seed=False``, of every later one, too."""
-        self._given, self._repeats = int(seed), not dynamic_seed
+        self._given = int(seed)
+        self._repeats = not dynamic_seed
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

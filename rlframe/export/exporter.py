@@ -98,7 +98,8 @@ def _function(source: Source) -> PolicyFunction:
 
 def _program(source: Source) -> Any:
     """Returns the policy as a program of torch, for any number of observations."""
-    function, batch = _function(source), torch.export.Dim('batch', min=1)
+    function = _function(source)
+    batch = torch.export.Dim('batch', min=1)
     obs = example(source.spec)
     inputs = (obs, *function.first_state(len(obs)))
     with torch.no_grad(), _quiet():

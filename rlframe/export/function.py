@@ -42,7 +42,8 @@ def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
     try:
         first, axes = _first_part(obs, dtype, shape)
     except BAD_OBS:
-        first, axes = np.zeros(()), 0  # _fill names the part
+        first = np.zeros(())  # _fill names the part
+        axes = 0
     is_one = first.ndim <= axes
     rows = np.zeros((1 if is_one else len(first), *shape), dtype)
     _fill(obs, rows[0, ...] if is_one else rows, 'obs', is_one)
@@ -246,7 +247,8 @@ def action_function(policy: Policy, spec: EnvSpec) -> PolicyFunction:
     Raises:
         IncompatibleError: If the policy cannot be such a function.
     """
-    return (StepFunction if policy.is_recurrent else ActionFunction)(policy, spec).eval()
+    function = StepFunction(policy, spec) if policy.is_recurrent else ActionFunction(policy, spec)
+    return function.eval()
 
 
 class EnvAction(nn.Module):

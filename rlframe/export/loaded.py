@@ -85,7 +85,9 @@ def reaching(description: Mapping[str, Any]) -> list[config.Reaching]:
 def _read(said: Mapping[str, Any]) -> tuple[EnvSpec, dict[str, Any], dict[str, Any], int]:
     """Returns the spec, the policy's options and state, and the size of a stack of frames."""
     obs, action = (space_from_json(said[name]) for name in ('observation_space', 'action_space'))
-    policy, before, state = said['policy'], said['preprocessing'], dict(said['state'])
+    policy = said['policy']
+    before = said['preprocessing']
+    state = dict(said['state'])
     options = {**policy['options'], 'type': policy['type'], 'import_names': policy['import_names']}
     statistics = {name: np.asarray(value) for name, value in before['statistics'].items()}
     if statistics:

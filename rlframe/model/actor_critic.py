@@ -49,7 +49,8 @@ class ActorCritic(nn.Module):
         critic_hidden_size_list: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        space, sizes = spec.observation_space, encoder_hidden_size_list
+        space = spec.observation_space
+        sizes = encoder_hidden_size_list
         images = conv_layers, image_layout
         distribution = distribution_for(spec.action_space)
         shared, own = ([], sizes) if share_encoder == 'images' else (sizes, [])
@@ -99,7 +100,8 @@ class Actor(nn.Module):
         image_layout: str = 'auto',
     ) -> None:
         super().__init__()
-        size, sizes = distribution_for(spec.action_space).size, encoder_hidden_size_list
+        size = distribution_for(spec.action_space).size
+        sizes = encoder_hidden_size_list
         self.actor = MLP(spec.observation_space, sizes, activation, size, conv_layers, image_layout)
 
     def forward(self, obs: Obs) -> torch.Tensor:

@@ -122,7 +122,8 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(fan_in, fan_out) for fan_in, fan_out in pairwise(sizes))
         self.out_size = sizes[-1]
         """Width of the output."""
-        self._activation, self._activated = ACTIVATIONS[activation], len(hidden_sizes)
+        self._activation = ACTIVATIONS[activation]
+        self._activated = len(hidden_sizes)
         self._head = head
         self._parameters_of_layers()
 
@@ -197,7 +198,8 @@ class BatchRenorm(nn.Module):
         self.batch = var, mean
         if not self._is_known_cold:
             ratio, shift = self._correction(mean, var)
-            weight, bias = weight * ratio, torch.addcmul(bias, weight, shift)
+            bias = torch.addcmul(bias, weight, shift)
+            weight = weight * ratio
         return torch.nn.functional.batch_norm(features, None, None, weight, bias, True, 0.0, EPS)
 
     @property
@@ -208,7 +210,8 @@ class BatchRenorm(nn.Module):
     @torch.no_grad()
     def _correction(self, mean: torch.Tensor, var: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the factor and the summand that correct what a batch of this mean and variance normalised, [size] each."""
-        is_cold, spread = self.passes < WARM_UP, torch.sqrt(self.var + EPS)
+        is_cold = self.passes < WARM_UP
+        spread = torch.sqrt(self.var + EPS)
         ratio = (torch.sqrt(var + EPS) / spread).clamp(1 / MOST_SCALE, MOST_SCALE)
         shift = ((mean - self.mean) / spread).clamp(-MOST_SHIFT, MOST_SHIFT)
         return ratio.masked_fill(is_cold, 1.0), shift.masked_fill(is_cold, 0.0)
@@ -274,10 +277,14 @@ class NormedMLP(MLP):
         **options: Any,
     ) -> None:
         super().__init__(space, hidden_sizes, activation, out_size, **options)
-        self._dropout, self._is_batch, self._unit_layers = dropout, norm == 'batch', unit_layers
+        self._dropout = dropout
+        self._is_batch = norm == 'batch'
+        self._unit_layers = unit_layers
         self._is_behind = self._is_batch and not unit_layers
         self.draws = Draws() if dropout else None
-        sizes = [self.read.size, *hidden_sizes] if self._is_batch else hidden_sizes if norm else []
+        sizes = list(hidden_sizes) if norm else []
+        if self._is_batch:
+            sizes = [self.read.size, *hidden_sizes]
         self.norms = nn.ModuleList(map(BatchRenorm if self._is_batch else nn.LayerNorm, sizes))
         if unit_layers:
             for layer in self.layers[: self._activated] if self._is_batch else ():
@@ -426,7 +433,7 @@ class Core(nn.Module):
     def __init__(self, kind: str, in_size: int, hidden_size: int) -> None:
         super().__init__()
         self._is_lstm = kind == 'lstm'
-        self.rnn = (nn.LSTM if self._is_lstm else nn.GRU)(in_size, hidden_size)
+        self.rnn = nn.LSTM(in_size, hidden_size) if self._is_lstm else nn.GRU(in_size, hidden_size)
         for name, parameter in self.rnn.named_parameters():
             if 'weight' in name:
                 nn.init.orthogonal_(parameter)

@@ -101,7 +101,8 @@ class MultiCategorical(ActionDistribution):
     """One class of each of several kinds, drawn independently: actions int64 [n, K]."""
 
     def __init__(self, counts: list[int]) -> None:
-        self.size, self._counts = sum(counts), counts
+        self.size = sum(counts)
+        self._counts = counts
 
     def sample(self, logit: FloatArray, rng: np.random.Generator) -> Array:
         return self.mode(perturbed(logit, rng))
@@ -183,8 +184,10 @@ class DiagonalGaussian(ActionDistribution):
         return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
 
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        (mean, log_std), (other_mean, other_log_std) = logit.split(self.size, 1), other.split(self.size, 1)
-        log_std, other_log_std = log_std.clamp(*LOG_STD_RANGE), other_log_std.clamp(*LOG_STD_RANGE)
+        (mean, log_std) = logit.split(self.size, 1)
+        (other_mean, other_log_std) = other.split(self.size, 1)
+        log_std = log_std.clamp(*LOG_STD_RANGE)
+        other_log_std = other_log_std.clamp(*LOG_STD_RANGE)
         distance = (log_std.exp().square() + (mean - other_mean).square()) * (-2 * other_log_std).exp()
         return (other_log_std - log_std + 0.5 * (distance - 1)).sum(1)
 
@@ -248,7 +251,8 @@ class Product(ActionDistribution):
 
     def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         log_probs, entropies = [], []
-        logits, columns = self._logits(logit), action.split(self._sizes, 1)
+        logits = self._logits(logit)
+        columns = action.split(self._sizes, 1)
         for part, own, column, k in zip(self._parts, logits, columns, self._classes, strict=True):
             log_prob, entropy = part.evaluate(own, column[:, 0] if isinstance(part, Categorical) else column)
             if k is not None:
@@ -259,7 +263,8 @@ class Product(ActionDistribution):
         return torch.stack(log_probs).sum(0), torch.stack(entropies).sum(0)
 
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        each, logits = [], self._logits(logit)
+        each = []
+        logits = self._logits(logit)
         for part, own, its, k in zip(self._parts, logits, self._logits(other), self._classes, strict=True):
             found = part.divergence(own, its)
             each.append(found if k is None else found * torch.softmax(logits[self._choice], 1)[:, k])

@@ -154,7 +154,8 @@ class ImageEncoder(nn.Module):
     ) -> None:
         super().__init__()
         shape: tuple[int, ...] = space.shape or ()
-        self._is_hwc, self._is_stack = is_hwc, len(shape) == 4
+        self._is_hwc = is_hwc
+        self._is_stack = len(shape) == 4
         self._scale = _scale_of(space)
         self._activation = ACTIVATIONS[activation]
         image = _chw(shape, is_hwc)
@@ -181,7 +182,8 @@ class ImageEncoder(nn.Module):
                     remedy="Is policy.model.image_layout right ('hwc' or 'chw')? Else take smaller kernels or strides.",
                 )
             self.layers.append(nn.Conv2d(channels, out_channels, kernel, stride))
-            channels, size = out_channels, [(length - kernel) // stride + 1 for length in size]
+            channels = out_channels
+            size = [(length - kernel) // stride + 1 for length in size]
         self.size = channels * size[0] * size[1]
 
     def forward(self, obs: torch.Tensor) -> torch.Tensor:

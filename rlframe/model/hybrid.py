@@ -92,7 +92,8 @@ class ParametrizedQNet(nn.Module):
         **images: Any,
     ) -> None:
         super().__init__()
-        space, layers = spec.action_space, (encoder_hidden_size_list, activation)
+        space = spec.action_space
+        layers = (encoder_hidden_size_list, activation)
         hybrid: Any = hybrid_of(space)
         outputs = hybrid.parameters
         self.actor = MLP(spec.observation_space, *layers, outputs, head=torch.tanh, **images)

@@ -60,7 +60,8 @@ class PhasicActorCritic(nn.Module):
         critic_hidden_size_list: Sequence[int] | None = None,
     ) -> None:
         super().__init__()
-        space, sizes = spec.observation_space, encoder_hidden_size_list
+        space = spec.observation_space
+        sizes = encoder_hidden_size_list
         widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
         encoder = MLP(space, sizes, activation, None, conv_layers, image_layout)
         self.policy = PhasicPolicy(encoder, spec, log_std_init)

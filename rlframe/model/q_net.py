@@ -48,7 +48,8 @@ class QNet(nn.Module):
     ) -> None:
         super().__init__()
         space: Any = spec.action_space
-        self._actions, self._atoms = int(space.n), atoms
+        self._actions = int(space.n)
+        self._atoms = atoms
         is_plain = not dueling and not noisy and not self.has_heads
         size = self._actions * atoms
         last = size if is_plain else None

@@ -98,7 +98,8 @@ class QCritics(nn.Module):
         self, spec: EnvSpec, hidden_sizes: Sequence[int], activation: str, count: int, **options: Any
     ) -> None:
         super().__init__()
-        self._takes_action, actions = not hasattr(spec.action_space, 'n'), action_size(spec)
+        self._takes_action = not hasattr(spec.action_space, 'n')
+        actions = action_size(spec)
         self._outputs = options.get('atoms') or options.get('quantiles', 1)
         in_size, out_size = (actions, self._outputs) if self._takes_action else (0, actions)
         images = {name: options[name] for name in IMAGES if name in options}
@@ -163,7 +164,9 @@ class QAC(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        space, sizes, actions = spec.observation_space, encoder_hidden_size_list, action_size(spec)
+        space = spec.observation_space
+        sizes = encoder_hidden_size_list
+        actions = action_size(spec)
         images = {name: options[name] for name in IMAGES if name in options}
         kind, own = hidden_layers(options, sizes, is_actor=True)
         head, outputs = HEADS[actor]
@@ -242,7 +245,8 @@ class RecurrentQAC(nn.Module):
         **images: Any,
     ) -> None:
         super().__init__()
-        actions, (head, outputs) = action_size(spec), HEADS[actor]
+        actions = action_size(spec)
+        (head, outputs) = HEADS[actor]
         read, values = (0, actions) if actor == 'categorical' else (actions, quantiles)
         sizes, widths = encoder_hidden_size_list, critic_hidden_size_list
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.players import result_of
 from rlframe.parallel.held_weights import (
     Acting,
     ActingExtras,
@@ -79,7 +80,7 @@ class TaskLog:
 def _game_results(info: Mapping[str, Any]) -> list[str]:
     """Returns the result of each game of an evaluation for the first player; none in envs of one player."""
     pairs = zip(info.get('win', ()), info.get('draw', ()), strict=True)
-    return ['win' if win else 'draw' if draw else 'loss' for win, draw in pairs]
+    return [result_of(win, draw) for win, draw in pairs]
 
 
 def plain_columns(info: Mapping[str, Any]) -> dict[str, list[Any]]:
@@ -176,7 +177,8 @@ class BaseParallelCollector(Configurable, ABC):
     def begin(self, task: Task) -> None:
         """Sets the task that ``start`` works on."""
         self._interrupt, self.abandoned = None, ''
-        self.task, self._settings = task, task.settings
+        self.task = task
+        self._settings = task.settings
         is_evaluation = task.kind == EVALUATE
         manager = self._evaluating().env if is_evaluation else self._collecting().env
         self._log = TaskLog(is_evaluation, manager.env_num, self.plays_games)
@@ -221,8 +223,10 @@ class BaseParallelCollector(Configurable, ABC):
         self._is_closed = True
         if self._is_working:
             return  # start() closes them
-        parts, self._parts = self._parts, None
-        evaluation, self._evaluation = self._evaluation, None
+        parts = self._parts
+        self._parts = None
+        evaluation = self._evaluation
+        self._evaluation = None
         if parts is not None:
             parts.collector.close()
         if evaluation is not None:
@@ -301,13 +305,15 @@ class BaseParallelCollector(Configurable, ABC):
 
     def _collect(self, task: Task) -> bool:
         """Collects and sends a part; returns whether the task is over."""
-        parts, at_random = self._collecting(), task.kind == AT_RANDOM
+        parts = self._collecting()
+        at_random = task.kind == AT_RANDOM
         held = Held() if at_random else self._update_policy(parts.trained, task)
         self._prepare(parts, at_random)
         options: dict[str, Any] = {'policy_kwargs': dict(self._settings)}
         if at_random:
             options = {'random_collect': True, 'record_random_collect': False}
-        self._is_torn, extras = True, self._measured(parts)
+        self._is_torn = True
+        extras = self._measured(parts)
         collected, counts = collect_counted(parts, task.target or None, held.train_iter, **options)
         self._is_torn = False
         data = numbered(parts.collector.training_data(collected), parts, self.rank)
@@ -318,7 +324,8 @@ class BaseParallelCollector(Configurable, ABC):
         self._log.train_iter = held.train_iter
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
         facts = {**_facts_of(counts), 'discarded': counts.discarded, 'results': results}
-        part, version = self._log.parts - 1, max(held.version, 0)
+        part = self._log.parts - 1
+        version = max(held.version, 0)
         metadata = Collected(task.task, part, len(data), envstep, version, held.train_iter, facts)
         taken = self._send(joined(data, extras.take() if extras is not None else {}), metadata)
         self._weights.note(held.policy, taken.version)

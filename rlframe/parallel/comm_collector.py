@@ -93,7 +93,8 @@ class TransportCollector(CommWorker, BaseCommCollector):
 
     def send_metadata(self, metadata: Collected) -> Taken:
         """Sends the data of ``send_stepdata`` with facts about them; see ``send``."""
-        data, self._stepdata = self._stepdata, None
+        data = self._stepdata
+        self._stepdata = None
         return self.send(data, metadata)
 
     def send(self, data: Any, metadata: Collected) -> Taken:

@@ -89,8 +89,13 @@ class LearnReport:
         """Returns and clears the number of batches, the variables and metrics, and the priorities of all batches."""
         values = {**{name: float(value) for name, value in self._variables.items()}, **self._metrics}
         info = {name: value for name, value in values.items() if math.isfinite(value)}
-        batches, priorities = self._batches, _joined(self._priorities)
-        self._variables, self._metrics, self._priorities, self._batches, self._updates = {}, {}, [], 0, 0
+        batches = self._batches
+        priorities = _joined(self._priorities)
+        self._variables = {}
+        self._metrics = {}
+        self._priorities = []
+        self._batches = 0
+        self._updates = 0
         return batches, info, priorities
 
 
@@ -156,13 +161,16 @@ class TransportLearner(CommWorker, BaseCommLearner):
         **given: Any,
     ) -> None:
         CommWorker.__init__(self, cfg, **given)
-        self._policy, self._interrupt, self._task_is_over = '', '', threading.Event()
+        self._policy = ''
+        self._interrupt = ''
+        self._task_is_over = threading.Event()
         self._published_at = self._save_at = self._saved_for = -1
         self._pool: ThreadPoolExecutor | None = None  # fetches the next round, in one thread
         self._ahead: Future[Round | None] | None = None
         self._make_learner = make_learner
         self._parts: LearnerParts | None = None
-        self._policy_is_due, self._checkpoint_at = False, -1
+        self._policy_is_due = False
+        self._checkpoint_at = -1
         self._in_lockstep = False  # publishes after each round, and fetches nothing ahead
         self._report_of_round = LearnReport()
 
@@ -207,7 +215,8 @@ class TransportLearner(CommWorker, BaseCommLearner):
         """Publishes weights, which are copied."""
         train_iter = self.learner.train_iter
         self._tell(m.PutWeights(self._policy, train_iter, train_iter), copy.deepcopy(dict(state_dict)))
-        self._published_at, self._policy_is_due = train_iter, False
+        self._published_at = train_iter
+        self._policy_is_due = False
 
     def _publish(self) -> None:
         """Publishes the current weights unless they are published already."""
@@ -237,8 +246,10 @@ class TransportLearner(CommWorker, BaseCommLearner):
 
     def deal_with_learner_start(self, task_info: m.Task) -> dict[str, str]:
         """Begins a task: from the last state of a learner of this run, if there is one."""
-        parts, is_first = self._made(), self._policy == ''
-        self._policy, self._published_at = task_info.policies[0], -1
+        parts = self._made()
+        is_first = self._policy == ''
+        self._policy = task_info.policies[0]
+        self._published_at = -1
         self._in_lockstep = bool(task_info.settings.get('lockstep'))
         self._report_of_round.take()  # of a task that was abandoned
         saved, state = self._ask(m.AskWeights(f'{self._policy}.state', -1), m.Weights)

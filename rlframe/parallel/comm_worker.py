@@ -106,7 +106,9 @@ class CommWorker(Configurable):
         self._task: m.Task | None = None
         self._thread: threading.Thread | None = None
         self._beats: threading.Thread | None = None
-        self._runner, self._ended, self._awake = -1, threading.Event(), threading.Event()
+        self._runner = -1
+        self._ended = threading.Event()
+        self._awake = threading.Event()
         self._has_left = threading.Event()
         self._error: BaseException | None = None
 

@@ -21,7 +21,8 @@ class ActingExtras:
     """Measures what a call of ``collect`` changes in a policy beside its memory of episodes; in lockstep, all of it."""
 
     def __init__(self, face: Any, in_lockstep: bool) -> None:
-        self._acting, self._in_lockstep = acting_of(face), in_lockstep
+        self._acting = acting_of(face)
+        self._in_lockstep = in_lockstep
         self._before = {} if self._acting is None or in_lockstep else dict(self._acting.statistics())
 
     def take(self) -> dict[str, Any]:

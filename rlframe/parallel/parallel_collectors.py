@@ -42,7 +42,8 @@ class MarineParallelCollector(BaseParallelCollector):
     _shift = _games = _seat = 0
 
     def _take_seats(self, task: Task) -> None:
-        parts, player_num = self._collecting(), self._collecting().env.spec.player_num
+        parts = self._collecting()
+        player_num = self._collecting().env.spec.player_num
         pair = (tuple(task.policies), tuple(task.active))
         plays_itself = len(set(task.policies)) == 1
         is_new = pair != self._pair
@@ -50,7 +51,8 @@ class MarineParallelCollector(BaseParallelCollector):
         if task.kind != 'collect' or not (is_new or is_over):
             return
         self._shift = 0 if plays_itself else (self._shift + 1) % player_num
-        self._pair, self._games = pair, 0
+        self._pair = pair
+        self._games = 0
         collector: Any = parts.collector
         collector.discarded += collector.carried
         if plays_itself:

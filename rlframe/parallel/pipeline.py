@@ -234,7 +234,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def _make_crew(self) -> Crew:
         parallel, coordinator = self.cfg.parallel, self.coordinator
-        kind, server = LAUNCHER_REGISTRY.get(parallel.comm_collector.type), coordinator.server
+        kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
+        server = coordinator.server
         launcher = kind(roles.worker_config(self.cfg, server), server)
         grace = parallel.coordinator.worker_deadline
         crew = Crew(launcher, coordinator, parallel.max_restarts, parallel.restart_window, grace)
@@ -259,7 +260,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         now = every.now(progress.train_iter, progress.envstep)
         if every.has_passed(self._printed_at, now) and self.episodes.has_recent():
             self._printed_at = now
-            behind, self._behind = float(np.mean(self._behind)), []
+            behind = float(np.mean(self._behind))
+            self._behind = []
             values = {**self.episodes.summary(), 'parallel/staleness': behind}
             values['parallel/stale'] = float(self.coordinator.data.stale)
             write_record(self.writer, values, progress.envstep, train_iter=progress.train_iter)
@@ -274,13 +276,15 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def evaluated(self, facts: Mapping[str, Any], weights: Version | None, is_best: bool) -> None:
         """Writes the result of an evaluation, and saves the evaluated policy if it is the best."""
         self.evaluations += 1
-        score, progress = float(facts['score']), self.progress
+        score = float(facts['score'])
+        progress = self.progress
         commander = self.coordinator.commander
         train_iter = progress.train_iter if weights is None else weights.train_iter
         info = facts.get('episode_info', {})
         info = {**info, 'eval_episode_return': info.get('eval_episode_return') or [score]}
         options = self.cfg.policy.eval.evaluator
-        duration, metrics = float(facts.get('duration', math.nan)), options.get('metrics', METRICS.default)
+        duration = float(facts.get('duration', math.nan))
+        metrics = options.get('metrics', METRICS.default)
         values = evaluation_metrics(info, duration, metrics, options.get('info_metrics', 'all'))
         values |= {'eval/mean_reward': score, **commander.metrics()}
         write_record(self.writer, values, progress.envstep, train_iter=train_iter)
@@ -453,7 +457,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
 
     def cleanup(self) -> None:
         """Ends workers, closes port and files; may be called twice."""
-        closers, self._closers = self._closers, []
+        closers = self._closers
+        self._closers = []
         for close in reversed(closers):
             close()
 

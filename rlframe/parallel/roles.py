@@ -90,7 +90,8 @@ def _plays_games(cfg: ExperimentConfig) -> bool:
 def _parts_of_games(cfg: ExperimentConfig, factory: Any, rank: int) -> Parts:
     """Creates a collector with a policy for each player."""
     env = build.make_env(cfg, factory, cfg.env.collector_env_num)
-    progress, players = Progress(), range(factory.spec.player_num)
+    progress = Progress()
+    players = range(factory.spec.player_num)
     first = rank * len(players)
     policies = [build.make_policy(cfg, factory.spec, None, ('collect',), first + i) for i in players]
     faces = [policy.collect_mode for policy in policies]
@@ -239,7 +240,8 @@ class Crew:
         """Starts as many workers of each role."""
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
-                self._roles[name], self._deaths[name] = role, deque()
+                self._roles[name] = role
+                self._deaths[name] = deque()
                 self.members[name] = self._launcher.launch(role, name)
 
     def look(self) -> None:
@@ -268,7 +270,8 @@ class Crew:
 
     def _plan(self, name: str, how: str) -> None:
         """Decides when a worker is replaced."""
-        deaths, now = self._deaths[name], self._clock()
+        deaths = self._deaths[name]
+        now = self._clock()
         deaths.append(now)
         while deaths and now - deaths[0] > self._window:
             deaths.popleft()
@@ -311,7 +314,8 @@ class ProcessLauncher(Launcher):
         self._config = to_child(cfg, 'config')
 
     def launch(self, role: str, name: str) -> ChildProcess:
-        logger, words = logging.getLogger(f'rlframe.{role}'), (role, name, self._server.address)
+        logger = logging.getLogger(f'rlframe.{role}')
+        words = (role, name, self._server.address)
         try:
             said = partial(logger.info, '%s: %s', name)
             return ChildProcess(f'rlframe-{name}', 'rlframe.parallel.roles', words, self._config, said)

@@ -345,7 +345,8 @@ def named_mismatch(manifest: Mapping[str, Any], cfg: ExperimentConfig, where: st
             *compare_configs(saved.get('model', {}), cfg.policy.model, 'policy.model.'),
         ]
         error.where = where
-        here, there = (cfg.policy.type, env_name(cfg.env)), _made_by(manifest)
+        here = (cfg.policy.type, env_name(cfg.env))
+        there = _made_by(manifest)
         if here != there:
             places = (f'policy {policy!r} in {env}' for policy, env in (there, here))
             error.message = f'it was saved by {" and is given to ".join(places)}: {error.message}'
@@ -393,7 +394,8 @@ def make_collector_parts(
     from rlframe.worker import create_serial_collector
     from rlframe.worker.collector.rollout import Parts
 
-    env, progress = make_env(cfg, factory, cfg.env.collector_env_num), Progress()
+    env = make_env(cfg, factory, cfg.env.collector_env_num)
+    progress = Progress()
     policy = make_policy(cfg, factory.spec, model, ('collect',), policy_rank)
     given = {'policy': policy.collect_mode, 'seed': cfg.seed, 'rank': rank, 'progress': progress}
     collector = create_serial_collector(cfg.policy.collect.collector, env=env, **given)

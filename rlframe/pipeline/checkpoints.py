@@ -212,7 +212,8 @@ class Checkpoints:
         """Saves the current state, possibly in the middle of a round; it is never resumed from automatically."""
         name = f'{EMERGENCY}iteration_{self._progress()["train_iter"]}'
         with self._buffer_locked():
-            path, buffer = self.folder / name, self._buffer_state()
+            path = self.folder / name
+            buffer = self._buffer_state()
             state = self._state()
             facts = self._manifest(OF_AN_ERROR) | {'logs': self._writer.state_dict()}
             return save_checkpoint(path, state, facts, buffer=buffer)
@@ -348,7 +349,8 @@ class Checkpoints:
             note(reason)
         if is_clone:  # without a warning, as the user asked for it
             self.inexact.append('it is a clone of another run, with its own random generators')
-        here, there = arithmetic(), manifest.get('arithmetic')
+        here = arithmetic()
+        there = manifest.get('arithmetic')
         if there is not None and there != here:
             note(f'{there} saved the checkpoint and this is {here}, which may round differently')
         if self._buffer is not None and state.get(BUFFER) is None:

@@ -79,7 +79,9 @@ def given_hooks(hooks: Any, is_parallel: bool, backend: str) -> dict[str, RunHoo
             remedy="Sections of the config are overrides: overrides={'hooks.early_stop.patience': 10}.",
         )
     found: dict[str, RunHook] = {}
-    for i, given in enumerate(hooks if isinstance(hooks, Iterable) else [hooks] if hooks else []):
+    if not isinstance(hooks, Iterable):
+        hooks = [hooks] if hooks else []
+    for i, given in enumerate(hooks):
         hook = _hook_of(given, f'hooks[{i}]')
         if why := hook.why_not(is_parallel, backend):
             raise HookError(why, where=f'hooks[{i}]')

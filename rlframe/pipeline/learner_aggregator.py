@@ -50,7 +50,8 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
     Raises:
         ConfigError: If torchrun started another number of processes than the config has learners, or may not end them all.
     """
-    (rank, size), count = world(), cfg.policy.learn['num_learners']
+    (rank, size) = world()
+    count = cfg.policy.learn['num_learners']
     if count != size:
         raise ConfigError(
             f'torchrun started {size} processes',
@@ -99,8 +100,10 @@ class LearnerAggregator:
         self._most = cfg.policy.learn['max_learner_restarts']
         self.restarts = 0
         """How often the other learners were started again."""
-        self._sent, self._info = -1, None  # type: int, Mapping[str, Any] | None
-        self._folder, self._children = '', []  # type: str, list[ChildProcess]
+        self._sent = -1
+        self._info: Mapping[str, Any] | None = None
+        self._folder = ''
+        self._children: list[ChildProcess] = []
         self._ranks: Ranks | None = None
         self._forward: Any = None
 
@@ -117,7 +120,8 @@ class LearnerAggregator:
                 self._children = [self._started(rank, size, data) for rank in range(1, size)]
                 self._wait_until_ready()
             with self._watched():
-                self._ranks, self._sent = Ranks(0, size, self._store, device, self._goes_on), -1
+                self._ranks = Ranks(0, size, self._store, device, self._goes_on)
+                self._sent = -1
         except BaseException:
             self.close()
             raise
@@ -193,7 +197,8 @@ class LearnerAggregator:
         """Sends the others what an update depends on: its data and arguments, and the policy's state if it was loaded."""
         if ends := self._ends():  # a message to one that is gone may wait for ever
             raise RuntimeError(ends)
-        policy, (data, settings) = self.policy, task
+        policy = self.policy
+        (data, settings) = task
         message = {'data': data, 'settings': dict(settings), 'info': self._info}
         message['acting'] = policy.get_attribute('acting').state()
         if self._sent != policy.loads:
@@ -304,14 +309,16 @@ def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: in
         size: Number of learners.
         store: See ``Ranks``.
     """
-    cfg.policy.device, cfg.policy.init_from = str(device_of(resolve_device(cfg.policy), rank, size)), None
+    cfg.policy.device = str(device_of(resolve_device(cfg.policy), rank, size))
+    cfg.policy.init_from = None
     build.prepare(cfg)
     policy = build.make_policy(cfg, spec, model, ('learn',))
     if store:
         import torch.distributed  # noqa: F401  # it takes seconds, and then all connect at once
 
         _sign(store, rank).touch()
-    ranks, forward = Ranks(rank, size, store, policy.device), policy.learn_mode.forward
+    ranks = Ranks(rank, size, store, policy.device)
+    forward = policy.learn_mode.forward
     ranks.attach(policy.update)
     acting = policy.get_attribute('acting')
     while message := unpack(ranks.receive()):

@@ -46,7 +46,8 @@ def resume_line(pipeline: Any, checkpoint: Path) -> str:
         pipeline: The run, serial or parallel.
         checkpoint: Path of the checkpoint.
     """
-    progress, exact = pipeline.progress, '' if pipeline.exact else ' (not exact)'
+    progress = pipeline.progress
+    exact = '' if pipeline.exact else ' (not exact)'
     return (
         f'resumes{exact} from {short_path(checkpoint)}: {progress.envstep:,} env steps,'
         f' {progress.train_iter:,} updates'
@@ -62,8 +63,10 @@ def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
         interrupted: Whether it was stopped before its end.
     """
     progress, evaluator = pipeline.progress, pipeline.evaluator
-    score, goal = evaluator.describe(evaluator.best), evaluator.goal
-    state = 'solved' if pipeline.solved else 'not solved' if goal else 'done'
+    score = evaluator.describe(evaluator.best)
+    goal = evaluator.goal
+    state = 'not solved' if goal else 'done'
+    state = 'solved' if pipeline.solved else state
     state = 'interrupted and saved' if interrupted else state
     if pipeline.hooks.stop_reason and not pipeline.solved:
         state = f'stopped: {pipeline.hooks.stop_reason}\nsaved'
@@ -108,7 +111,8 @@ def redraws(console: Console) -> bool:
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
-MEASURED_SECONDS, LONGEST_SECONDS = 5.0, 100 * 86_400.0
+MEASURED_SECONDS = 5.0
+LONGEST_SECONDS = 100 * 86_400.0
 """Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
 
 
@@ -212,7 +216,8 @@ class Display(Shown):
             left = self._seconds_left(seconds, budgets)
             yield f'at most {"--:--" if left is None else clock_text(left)} left', ''
         yield f'env steps {progress.envstep:,}', ''
-        mean_return, since = self._mean_return(), progress.envstep - self._ended.envstep
+        mean_return = self._mean_return()
+        since = progress.envstep - self._ended.envstep
         if not math.isnan(mean_return):
             still = f' (no episode ended in {since:,} env steps)' if since >= LONG_STEPS else ''
             yield f'return {number_text(mean_return)}{still}', 'cyan'

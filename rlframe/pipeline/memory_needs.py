@@ -45,7 +45,8 @@ def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
     if not cls.__module__.startswith('rlframe.'):
         return None
     twin = _without_network(cls, cfg, spec)
-    options, kind = twin._cfg.model, MODEL_REGISTRY.get_cls(chosen_network(twin))
+    options = twin._cfg.model
+    kind = MODEL_REGISTRY.get_cls(chosen_network(twin))
     if not kind.__module__.startswith('rlframe.'):
         return None
     cls.check_spec(spec, twin._cfg)
@@ -70,7 +71,8 @@ def _without_network(cls: type[Policy], cfg: Mapping[str, Any], spec: EnvSpec) -
     """Returns a policy with only the attributes that creating its network needs."""
     twin = cls.__new__(cls)
     twin.set_options(cfg, spec)
-    twin.device, twin._on_cpu = torch.device('meta'), False
+    twin.device = torch.device('meta')
+    twin._on_cpu = False
     return twin
 
 
@@ -145,7 +147,8 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
     backend = {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
     if not BACKEND_REGISTRY.get_cls(backend).keeps_here(section):
         return
-    name, needed = section.get('device', 'cpu'), buffer_nbytes(cfg, spec)
+    name = section.get('device', 'cpu')
+    needed = buffer_nbytes(cfg, spec)
     if policy is not None and name != 'cpu':
         _check_device(name, policy)
     if needed and (name == 'cpu' or _frames_nbytes(cfg, spec)):
@@ -194,7 +197,8 @@ def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:
 
 def _shared_frames(cfg: ExperimentConfig, spec: EnvSpec) -> int:
     """Returns how many frames are in a stack whose frames are kept once; 1 if there is no such stack."""
-    section, stack = cfg.policy.other.replay_buffer, int(cfg.env.get('frame_stack', 1))
+    section = cfg.policy.other.replay_buffer
+    stack = int(cfg.env.get('frame_stack', 1))
     if section is None or section.get('frames', 'copied') == 'copied' or stack < 2:
         return 1
     dtype, shape = obs_dtype(spec.observation_space)

@@ -89,7 +89,8 @@ def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
         for key in config.unread_user_keys(pipeline.cfg) if is_known else ():
             yield f'{key} was set but nothing read it'
     elif pipeline.finished and pipeline.replay_buffer is not None:
-        held, needed = pipeline.replay_buffer.count(), pipeline.cfg.policy.learn.batch_size
+        held = pipeline.replay_buffer.count()
+        needed = pipeline.cfg.policy.learn.batch_size
         yield f'no update was made: the replay buffer has {held} items, and an update needs {needed}'
 
 

@@ -127,7 +127,8 @@ class SerialPipeline(HasGoal):
             output.begin(self.progress)
 
     def _make_workers(self) -> None:
-        cfg, common = self.cfg, {'tb_logger': self.writer, 'exp_name': str(self.folder)}
+        cfg = self.cfg
+        common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
         self.replay_buffer = self.replay.make_buffer(cfg, **common)
         """Past transitions; None for an on-policy policy."""
         if self.replay_buffer is not None:
@@ -271,7 +272,8 @@ class SerialPipeline(HasGoal):
 
     def _sampled(self, replay_buffer: IBuffer) -> Iterable[Any]:
         """Returns the batches of a round from the replay buffer; none until it contains enough."""
-        have, size = replay_buffer.count(), self._batch_size
+        have = replay_buffer.count()
+        size = self._batch_size
         if have < size:
             self.loop.idle(have, size, MAX_IDLE_ROUNDS)
             return ()
@@ -282,7 +284,8 @@ class SerialPipeline(HasGoal):
         )
 
     def _evaluate(self, at_the_end: bool = False) -> None:
-        progress, before = self.progress, (self.evaluator.last_due, self.loop.evaluated_at)
+        progress = self.progress
+        before = (self.evaluator.last_due, self.loop.evaluated_at)
         if self.evaluator.should_eval(progress.train_iter, progress.envstep) or (
             at_the_end and self.loop.evaluated_at != progress.train_iter
         ):
@@ -294,7 +297,8 @@ class SerialPipeline(HasGoal):
                 self._given_up = True
                 return
             self.times.lap(EVALUATE)
-            settings, more = self.commander.step(), self.times.metrics() | self.curriculum.metrics()
+            settings = self.commander.step()
+            more = self.times.metrics() | self.curriculum.metrics()
             write_counts(self.writer, self.progress, self.replay_buffer, settings, more)
         self._take_evaluations()
 
@@ -346,7 +350,8 @@ class SerialPipeline(HasGoal):
 
         self._take_log()
         self._beat = stall.beat
-        self.evaluator.on_step, self.collector.on_step = on_eval_step, self.hooks.on_step(stall.beat)
+        self.evaluator.on_step = on_eval_step
+        self.collector.on_step = self.hooks.on_step(stall.beat)
         try:
             with exits_as_errors():
                 if not self._begun:
@@ -380,7 +385,10 @@ class SerialPipeline(HasGoal):
         if self.finished or not may_go_on:
             self.learner.call_hook('after_run')
             self.hooks.end(self.solved, self.finished)
-            (self.checkpoints.save_latest if self.hooks.stop_reason else self.checkpoints.finish_round)()
+            if self.hooks.stop_reason:
+                self.checkpoints.save_latest()
+            else:
+                self.checkpoints.finish_round()
 
     def result(self) -> dict[str, Any]:
         """Returns counters and the latest scores."""
@@ -420,7 +428,8 @@ class SerialPipeline(HasGoal):
 
     def cleanup(self) -> None:
         """Closes envs, logs and files; may be called twice."""
-        closers, self._closers = self._closers, []
+        closers = self._closers
+        self._closers = []
         try:
             for close in closers:
                 close()

@@ -100,7 +100,8 @@ def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
     complete = [run for run in runs if run.is_complete]
     scores = [run.score for run in complete if math.isfinite(run.score)]
     if scores:
-        mean, interval = math.fsum(scores) / len(scores), interval_of(scores)
+        mean = math.fsum(scores) / len(scores)
+        interval = interval_of(scores)
         text = f", 95 % interval {interval} (Student's t)" if interval else ''
         yield (
             f'mean of the last evaluations: {number_text(mean)} over {count_of(len(scores), "seed")}{text},'

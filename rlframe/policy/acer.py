@@ -91,13 +91,16 @@ class ACERUpdate(QACUpdate):
 
     def retrace(self, rows: Rows) -> Rows:
         """Returns the targets Q^ret of steps, [B, T], and the importance weights of actions, [B, T, A]."""
-        value, log_policy = self.values(rows), self.log_policy(self.model.actor, rows)
+        value = self.values(rows)
+        log_policy = self.log_policy(self.model.actor, rows)
         state_value = (log_policy.exp() * value).sum(2)  # [B, T + 1]
         ratio = (log_policy[:, :-1] - rows['logit'].log_softmax(2)).exp()
         # from the last step on, behind which nothing is known
-        own, trace = of(value[:, :-1], rows), of(ratio, rows).clamp(max=1.0) * rows['mask']
+        own = of(value[:, :-1], rows)
+        trace = of(ratio, rows).clamp(max=1.0) * rows['mask']
         discount = self.targets.discount_factor * ~rows['terminated']
-        target, following = [], state_value[:, -1]
+        target = []
+        following = state_value[:, -1]
         for t in reversed(range(own.shape[1])):
             target.append(rows['reward'][:, t] + discount[:, t] * following)
             following = state_value[:, t] + trace[:, t] * (target[-1] - own[:, t])
@@ -118,9 +121,12 @@ class ACERUpdate(QACUpdate):
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the probabilities of actions, each times what it gains inside the trust region."""
-        cfg, log_policy = self.cfg.learn, self.log_policy(self.model.actor, rows)[:, :-1]
+        cfg = self.cfg.learn
+        log_policy = self.log_policy(self.model.actor, rows)[:, :-1]
         with torch.no_grad():
-            policy, value, ratio = log_policy.exp().clamp(min=1e-6), self.values(rows)[:, :-1], rows['ratio']
+            policy = log_policy.exp().clamp(min=1e-6)
+            value = self.values(rows)[:, :-1]
+            ratio = rows['ratio']
             state_value = (policy * value).sum(2, keepdim=True)
             # gradient by probabilities: of the action taken, by a weight of at most c, and of all that have a larger one
             own = of(ratio.clamp(max=cfg.c_clip_ratio) / policy, rows)[..., None] * (

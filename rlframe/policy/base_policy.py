@@ -236,7 +236,8 @@ class Policy(Configurable):
             self.train_step = TrainStep(self.update, self._cfg, self.generator, self.draws)
         if self._has_core:
             self._memory = Memory(self.model, self._cfg.model['core'], self.default_model(), self.tensor)
-            self.is_recurrent, self.acting.parts['episodes'] = True, self._memory.collect
+            self.is_recurrent = True
+            self.acting.parts['episodes'] = self._memory.collect
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuses methods that belong to an ``Update``.
@@ -254,7 +255,8 @@ class Policy(Configurable):
 
     def set_options(self, cfg: EasyDict | Mapping[str, Any] | None, spec: EnvSpec) -> None:
         """Sets what only options and spaces decide, which is all that ``create_model`` needs."""
-        self._cfg, self.spec = self.resolve_config(cfg), spec
+        self._cfg = self.resolve_config(cfg)
+        self.spec = spec
         self._action_space: Any = spec.action_space
         self._has_mask = has_mask(spec.observation_space)
         self._has_core = self._cfg.model.get('core') is not None
@@ -275,7 +277,8 @@ class Policy(Configurable):
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
-        kind, fields = MODEL_REGISTRY.get_cls(chosen_network(self)), self.config_fields()['model']
+        kind = MODEL_REGISTRY.get_cls(chosen_network(self))
+        fields = self.config_fields()['model']
         return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
 
     def init_learn(self) -> None:

@@ -175,7 +175,8 @@ class XQCUpdate(SACUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self.support, self._norms = support_of(cfg.model, self.device), norms_of(model)
+        self.support = support_of(cfg.model, self.device)
+        self._norms = norms_of(model)
 
     def init_learn(self) -> None:
         super().init_learn()
@@ -193,7 +194,8 @@ class XQCUpdate(SACUpdate):
         # target: the distribution of the critic whose mean is smallest
         with torch.no_grad():
             next_value = self.targets.network['critic'](*both, is_training=True).chunk(2, 1)[1]
-            discount, cost = self.targets.discount(rows), self.entropy.value * log_prob
+            discount = self.targets.discount(rows)
+            cost = self.entropy.value * log_prob
             target = self.returns(next_value).smallest().target(rows['reward'], discount, cost)
         # critics
         return self.fitted(value.fit(target), rows)

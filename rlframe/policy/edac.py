@@ -51,7 +51,8 @@ class EDACUpdate(SACUpdate):
 
     def critic_loss(self, rows: Rows) -> Loss:
         # distance of values to their target, as that of SAC
-        loss, eta = super().critic_loss(rows), self.cfg.learn.eta
+        loss = super().critic_loss(rows)
+        eta = self.cfg.learn.eta
         if not eta:
             return loss
         # cosines between the gradients of all pairs of critics

@@ -50,7 +50,8 @@ class VTraceUpdate(PPOUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self._clips, self._most = cfg.learn.clip_ratio is not None, cfg.learn.clip_rho
+        self._clips = cfg.learn.clip_ratio is not None
+        self._most = cfg.learn.clip_rho
 
     def policy_loss(
         self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor
@@ -88,12 +89,14 @@ def vtrace_advantages(policy: PPOPolicy, data: Batch) -> Rows:
     cfg: Any = policy._cfg
     tensor = policy.tensor
     sequences = Sequences(np.asarray(data['begins']))
-    count, (row, step, sequence) = len(data), sequences.rows(np.arange(len(sequences)))
+    count = len(data)
+    (row, step, sequence) = sequences.rows(np.arange(len(sequences)))
     is_last = step == sequences.length[sequence] - 1
     log_prob, value = _seen_now(policy, data, sequences)
     following = tensor(np.where(is_last, count + sequence, row + 1))
     next_value = value[following].masked_fill(tensor(data['terminated']), 0.0)
-    value, place = value[:count], (tensor(step), tensor(sequence))
+    value = value[:count]
+    place = (tensor(step), tensor(sequence))
     ratio = (log_prob - tensor(data['log_prob'])).exp()
     shape = int(sequences.length.max()), len(sequences)
 

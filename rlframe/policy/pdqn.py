@@ -76,7 +76,8 @@ class PDQNUpdate(QUpdate):
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the sum of the values of all allowed choices, with the parameters that the actor proposes."""
-        value, mask = self.model(rows['obs']), mask_of(rows['obs'])
+        value = self.model(rows['obs'])
+        mask = mask_of(rows['obs'])
         value = value if mask is None else value * mask
         return Loss(-value.sum(1).mean())
 
@@ -148,7 +149,8 @@ class PDQNPolicy(QPolicy):
     def forward_collect(
         self, obs: Array, env_id: IntArray, eps: float = 0.0, noise_sigma: float = 0.0, **settings: Any
     ) -> Batch:
-        action, hybrid = self._best(obs), self.update.hybrid
+        action = self._best(obs)
+        hybrid = self.update.hybrid
         # noise on the parameters
         noise = self.rng.standard_normal(action.shape, np.float32)
         noisy = np.clip(action + noise_sigma * noise, -1, 1)

@@ -80,14 +80,17 @@ class PGUpdate(Update):
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the negative log-probabilities of actions, weighted by returns, less the entropy bonus."""
-        learn, return_ = self.cfg.learn, rows['return_']
+        learn = self.cfg.learn
+        return_ = rows['return_']
         # returns
         if learn.return_norm:
-            return_ = (standardised if self.ranks is None else self.ranks.standardised)(return_, 0)
+            own = standardised if self.ranks is None else self.ranks.standardised
+            return_ = own(return_, 0)
         # policy gradient
         logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
         log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
-        policy_loss, entropy = -(log_prob * return_).mean(), entropy.mean()
+        policy_loss = -(log_prob * return_).mean()
+        entropy = entropy.mean()
         loss = policy_loss - learn.entropy_weight * entropy
         return Loss(loss, parts={'policy_loss': policy_loss, 'entropy': entropy})
 
@@ -122,7 +125,8 @@ class PGPolicy(ActorPolicy):
         return 'stochastic_actor'
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        order, size = self.tensor(self.rng.permutation(len(data))), self._cfg.learn.batch_size
+        order = self.tensor(self.rng.permutation(len(data)))
+        size = self._cfg.learn.batch_size
         for rows in shuffled_batches(self.columns(data), order, size or len(data)):
             yield partial(self.train_step, rows)
 

@@ -120,7 +120,8 @@ class PPGPolicy(PPOPolicy):
         self._rounds.append(data)
         yield from self._phase(self.columns(data), learn.epoch_per_collect, False)
         if len(self._rounds) == learn.aux_freq:
-            rounds, self._rounds = Batch.cat(self._rounds), []
+            rounds = Batch.cat(self._rounds)
+            self._rounds = []
             yield from self._phase(self.auxiliary_columns(rounds), learn.aux_train_epoch, True)
 
     def _phase(self, rows: Rows, epochs: int, is_auxiliary: bool) -> Iterator[Callable[[], Metrics]]:
@@ -130,14 +131,16 @@ class PPGPolicy(PPOPolicy):
             self.update.turn = is_auxiliary
             return self.train_step(batch)
 
-        count, size = len(rows['return_']), self._cfg.learn.batch_size
+        count = len(rows['return_'])
+        size = self._cfg.learn.batch_size
         for _ in range(epochs):
             for batch in shuffled_batches(rows, self.tensor(self.rng.permutation(count)), size or count):
                 yield partial(update, batch)
 
     def auxiliary_columns(self, data: Batch) -> Rows:
         """Returns the inputs of an auxiliary phase, with the outputs of the policy before it, as tensors [M, ...]."""
-        found, obs = self.advantages(data), self.tensor(data['obs'])
+        found = self.advantages(data)
+        obs = self.tensor(data['obs'])
         with torch.no_grad():
             rows = {'obs': obs, 'logit': self.masked(self.model.logit(obs), obs)}
         return rows | {name: self._in_critic_units(found[name]) for name in ('return_', 'value')}

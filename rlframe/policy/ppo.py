@@ -163,7 +163,8 @@ class PPOUpdate(Update):
 
         learn = cfg.learn
         self.distribution = distribution_for(spec.action_space, cfg.parameters_of_choice)
-        self._normalises, self._ddof = learn.advantage_norm == 'batch', learn.advantage_ddof
+        self._normalises = learn.advantage_norm == 'batch'
+        self._ddof = learn.advantage_ddof
         self.value_weight, self._value_clip = learn.value_weight, learn.value_clip
         # numbers that losses read, on the device
         numbers = torch.zeros(4, device=self.device).unbind()
@@ -265,7 +266,8 @@ class ActorPolicy(Policy):
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         self._remember(env_id, is_evaluation=True)
-        logit, chosen = self._logit(obs), self.distribution
+        logit = self._logit(obs)
+        chosen = self.distribution
         action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
         return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
 
@@ -328,7 +330,8 @@ class PPOPolicy(ActorPolicy):
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns, learn = self.columns(data), self._cfg.learn
+        columns = self.columns(data)
+        learn = self._cfg.learn
         for _ in range(learn.epoch_per_collect):
             divergences: list[torch.Tensor] = []
 
@@ -351,7 +354,8 @@ class PPOPolicy(ActorPolicy):
 
     def columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
-        cfg, columns = self._cfg.learn, super().columns(data)
+        cfg = self._cfg.learn
+        columns = super().columns(data)
         columns |= self.advantages(data)
         if self._returns is not None:
             self._returns.update(columns['return_'].cpu().numpy())
@@ -383,7 +387,8 @@ class PPOPolicy(ActorPolicy):
         if self._has_core:
             columns |= {'state': block['state'], 'begins': begins_of(apart)}
         if 'begins' in columns:
-            columns, real = env_by_env(columns), real.T
+            columns = env_by_env(columns)
+            real = real.T
         return Batch({name: column[real] for name, column in columns.items()})
 
     def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:

@@ -38,10 +38,12 @@ class PPOPGUpdate(PGUpdate):
     inputs = (*PGUpdate.inputs, 'log_prob')
 
     def loss(self, rows: Rows) -> Loss:
-        learn, return_ = self.cfg.learn, rows['return_']
+        learn = self.cfg.learn
+        return_ = rows['return_']
         # returns
         if learn.return_norm:
-            return_ = (standardised if self.ranks is None else self.ranks.standardised)(return_, 0)
+            own = standardised if self.ranks is None else self.ranks.standardised
+            return_ = own(return_, 0)
         # probabilities of the actions taken
         logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
         log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
@@ -49,7 +51,8 @@ class PPOPGUpdate(PGUpdate):
         ratio = log_ratio.exp()
         # clipped objective
         clipped = ratio.clamp(1 - learn.clip_ratio, 1 + learn.clip_ratio)
-        policy_loss, entropy = -torch.min(ratio * return_, clipped * return_).mean(), entropy.mean()
+        policy_loss = -torch.min(ratio * return_, clipped * return_).mean()
+        entropy = entropy.mean()
         with torch.no_grad():
             is_clipped = (ratio - 1).abs() > learn.clip_ratio
             metrics = {

@@ -150,7 +150,8 @@ class QACUpdate(Update):
         super().__init__(model, cfg, spec)
         from rlframe.data.composite import unit_size
 
-        self.targets, self._action_size = Targets(cfg, model, self.device), unit_size(spec.action_space)
+        self.targets = Targets(cfg, model, self.device)
+        self._action_size = unit_size(spec.action_space)
 
     def init_learn(self) -> None:
         super().init_learn()
@@ -356,7 +357,8 @@ class QACPolicy(Policy):
 
 def check_memory(policy: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:
     """Refuses what networks with a core do not have."""
-    model, errors = cfg.model, []
+    model = cfg.model
+    errors = []
     if model.get('core') is None:
         return []
     message = f'networks with a core (model.core={model.core!r}) have none'

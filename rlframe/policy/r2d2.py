@@ -198,7 +198,8 @@ class R2D2Policy(QPolicy):
         # where the sequence of each step begins, and behind which step it ends
         last = np.flatnonzero(ends)
         part = np.searchsorted(last, np.arange(count))
-        stop, begin = last[part] + 1, np.append(0, last + 1)[part]
+        stop = last[part] + 1
+        begin = np.append(0, last + 1)[part]
         unroll_len = (self._cfg.other.get('replay_buffer') or {}).get('unroll_len', count)
         start = np.maximum(np.minimum(np.arange(count), stop - unroll_len), begin)
         length = np.minimum(stop - start, unroll_len)
@@ -228,7 +229,8 @@ class R2D2Policy(QPolicy):
 
         ``value`` and ``reached`` are those of all new steps, [M]; see ``_acting_values``.
         """
-        cfg, sequence = self._cfg, np.repeat(np.arange(len(start)), length)
+        cfg = self._cfg
+        sequence = np.repeat(np.arange(len(start)), length)
         row = np.arange(len(sequence)) + np.repeat(start - np.cumsum(length) + length, length)
         stop = np.repeat(start + length, length)
         reward, discount, last = reward_windows(new['reward'], row, stop, cfg.nstep, cfg.discount_factor)

@@ -74,7 +74,8 @@ class REDQPolicy(QACPolicy):
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors, count = super().check_config(cfg), critic_num(cfg.model)
+        errors = super().check_config(cfg)
+        count = critic_num(cfg.model)
         if cfg.learn.target_critics > count:
             message = 'there are fewer critics'
             errors.append(refused(cfg, 'learn.target_critics', message, f'at most {count}'))
@@ -101,7 +102,8 @@ class DroQUpdate(SACUpdate):
     follows_actor = False
 
     def critic_loss(self, rows: Rows) -> Loss:
-        alpha, critic = self.entropy.value, self.targets.network['critic']
+        alpha = self.entropy.value
+        critic = self.targets.network['critic']
         # critics
         value = Values(self.model.critic(rows['obs'], rows['action'], is_training=True))
         # target

@@ -107,7 +107,8 @@ class SACUpdate(QACUpdate):
         # target
         with torch.no_grad():
             next_action, log_prob = self.act(rows['next_obs'], rows['next_noise'])
-            next_value, cost = self.next_returns(rows, next_action), self.entropy.value * log_prob
+            next_value = self.next_returns(rows, next_action)
+            cost = self.entropy.value * log_prob
             target = next_value.target(rows['reward'], self.targets.discount(rows), cost)
         # critics
         value = self.returns(self.model.critic(rows['obs'], rows['action']))

@@ -40,7 +40,8 @@ class SQLUpdate(QUpdate):
 
     def target(self, rows: Rows) -> torch.Tensor:
         # soft value of the next state, over the allowed actions
-        alpha, next_obs = self.temperature(), rows['next_obs']
+        alpha = self.temperature()
+        next_obs = rows['next_obs']
         value = self.masked(self.output(self.targets.network, next_obs).mean(), next_obs)
         soft = alpha * torch.logsumexp(value / alpha, 1)
         target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * soft

@@ -71,14 +71,16 @@ class SQNUpdate(SQLUpdate):
 
     def alpha_loss(self, rows: Rows) -> Loss:
         # entropy of the policy
-        obs, mask = rows['obs'], mask_of(rows['obs'])
+        obs = rows['obs']
+        mask = mask_of(rows['obs'])
         with torch.no_grad():
             alpha = self.temperature()
             value = self.model(obs)
             policy, log_policy = soft_policy(value, alpha, mask)
             entropy = -(policy * log_policy).sum(1) / alpha
         # its target, smaller where a mask leaves less to choose
-        target, actions = self.cfg.learn.target_entropy, value.shape[1]
+        target = self.cfg.learn.target_entropy
+        actions = value.shape[1]
         if mask is not None:
             target = target * mask.sum(1).clamp(min=1).log() / (math.log(actions) or 1.0)
         loss = self.model.alpha['log'] * (entropy - target).mean()

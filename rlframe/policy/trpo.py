@@ -78,7 +78,8 @@ class TRPOUpdate(PPOUpdate):
     def step(self, losses: Losses, rows: Rows, turn: bool) -> Metrics:
         metrics = self.actor_step(losses['actor_loss'], rows)
         # critic
-        inputs, found = {name: rows[name] for name in ('obs', 'return_', 'value') if name in rows}, []
+        inputs = {name: rows[name] for name in ('obs', 'return_', 'value') if name in rows}
+        found = []
         for order in rows['order'].unbind(1):
             for batch in shuffled_batches(inputs, order, self.cfg.learn.batch_size or len(order)):
                 loss = self._checked('critic_loss', losses['critic_loss'](batch)).value
@@ -89,7 +90,8 @@ class TRPOUpdate(PPOUpdate):
 
     def actor_step(self, actor_loss: Callable[[Rows], Loss], rows: Rows) -> Metrics:
         """Makes the step of the actor, and returns values to log."""
-        cfg, obs = self.cfg.learn, rows['obs']
+        cfg = self.cfg.learn
+        obs = rows['obs']
         before = self.masked(self.model.logit(obs), obs).detach()
 
         def divergence() -> torch.Tensor:
@@ -97,7 +99,8 @@ class TRPOUpdate(PPOUpdate):
 
         # natural gradient
         loss = self._checked('actor_loss', actor_loss(rows))
-        gradient, trust = slopes(loss.value, self._actor), (cfg.target_kl, cfg.cg_steps, cfg.cg_damping)
+        gradient = slopes(loss.value, self._actor)
+        trust = (cfg.target_kl, cfg.cg_steps, cfg.cg_damping)
         step = natural_step(gradient, divergence(), self._actor, *trust)
         # line search: the first length with a gain inside the trust region; all are tried, so that no device is waited for
         start = torch.cat([p.detach().flatten() for p in self._actor])
@@ -105,9 +108,11 @@ class TRPOUpdate(PPOUpdate):
         with torch.no_grad():
             for tried in LENGTHS:
                 move(self._actor, start + tried * step)
-                gains, far = actor_loss(rows).value < loss.value, divergence()
+                gains = actor_loss(rows).value < loss.value
+                far = divergence()
                 is_first = (length == 0) & gains & (far <= cfg.target_kl)
-                length, kl = length.masked_fill(is_first, tried), torch.where(is_first, far, kl)
+                length = length.masked_fill(is_first, tried)
+                kl = torch.where(is_first, far, kl)
             move(self._actor, torch.where(length > 0, start + length * step, start))
         return {'policy_loss': loss.value.detach(), 'kl': kl, 'step_length': length} | loss.metrics
 

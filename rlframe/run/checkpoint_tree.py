@@ -181,7 +181,8 @@ class Encoder:
 
     def __init__(self, key: str = '') -> None:
         self._key = key
-        self._depth, self._deepest = 0, limit('NESTING')
+        self._depth = 0
+        self._deepest = limit('NESTING')
         self.arrays: dict[str, Array] = {}
         """The arrays by name; those that were C-ordered already belong to the caller and are not copies."""
         self.rows: list[Rows] = []
@@ -303,7 +304,9 @@ def decode(tree: Any, arrays: Mapping[str, Array], rows: Sequence[Any] = ()) -> 
 
 class _Decoder:
     def __init__(self, arrays: Mapping[str, Array], rows: Sequence[Any]) -> None:
-        self._arrays, self._rows, self._depth = dict(arrays), rows, 0
+        self._arrays = dict(arrays)
+        self._rows = rows
+        self._depth = 0
         self._readers: dict[str, Callable[[dict[str, Any]], Any]] = {
             ARRAY: lambda tree: _array_of(self._arrays.pop(tree[ARRAY]), tree.get('dtype')),
             TENSOR: lambda tree: _tensor_of(self._arrays.pop(tree[TENSOR]), tree.get('dtype')),
@@ -421,7 +424,8 @@ def compare_configs(saved: Mapping[str, Any], here: Mapping[str, Any], prefix: s
     lines = []
     there, own = dict(raw_items(saved)), dict(raw_items(here))
     for name in {**own, **there}:
-        old, new = there.get(name), own.get(name)
+        old = there.get(name)
+        new = own.get(name)
         if isinstance(old, Mapping) and isinstance(new, Mapping):
             lines += compare_configs(old, new, f'{prefix}{name}.')
         elif _as_lists(old) != _as_lists(new):

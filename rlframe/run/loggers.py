@@ -137,7 +137,8 @@ class WandbLogger(RemoteLogger):
 
     def close(self) -> None:
         if self._wandb_run is not None:
-            ended, self._wandb_run = self._wandb_run, None
+            ended = self._wandb_run
+            self._wandb_run = None
             ended.finish()
 
 
@@ -216,14 +217,16 @@ class MlflowLogger(RemoteLogger):
 
     def flush(self) -> None:
         self._sent_at = monotonic()
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for batch in _batches(waiting, BATCH):
             self._client.log_batch(self._id, metrics=batch)
 
     def close(self) -> None:
         if self._id:
             self.flush()
-            ended, self._id = self._id, ''
+            ended = self._id
+            self._id = ''
             self._client.set_terminated(ended)
 
 

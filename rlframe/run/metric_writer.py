@@ -59,7 +59,8 @@ class CsvLogger(Logger):
         """Leaves the record to the file that the table is made from."""
 
     def flush(self) -> None:
-        source, columns = self._run.folder / METRICS, dict.fromkeys(FIRST)
+        source = self._run.folder / METRICS
+        columns = dict.fromkeys(FIRST)
         for row in _records(source):
             columns |= dict.fromkeys(row)
         with (

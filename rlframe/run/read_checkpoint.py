@@ -217,7 +217,8 @@ class OpenCheckpoint:
             CheckpointCorruptError: If a file is missing or does not match the manifest.
             UnsafeCheckpointError: If a file holds a pickle.
         """
-        text, arrays = self._bytes(STATE), self._arrays(TENSORS)
+        text = self._bytes(STATE)
+        arrays = self._arrays(TENSORS)
         state = self._tree(STATE, text, arrays)
         if not isinstance(state, dict):
             raise refusal(self.path / STATE, 'this is not the state of a checkpoint')

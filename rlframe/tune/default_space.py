@@ -156,7 +156,8 @@ def default_space(
             'no such search space', where='param_space', got=name, expected=f'a dict, or {DEFAULT!r}'
         )
     space = space_of(cfg.policy.type)
-    found, given = {}, {full_key(key) for key in fixed}
+    found = {}
+    given = {full_key(key) for key in fixed}
     for key, text in space.domains.items():
         names = {f'policy.{key}', key.rpartition('.')[2]}
         if value_at(cfg.policy, key) is not None and not given & names:

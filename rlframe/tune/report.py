@@ -121,7 +121,8 @@ def write_report(results: Any) -> Report:
     """
     folder = Path(results.experiment_path)
     search = json.loads((folder / SEARCH).read_text(encoding='utf-8'))
-    metric, sign = search['metric'], -1.0 if search['mode'] == 'max' else 1.0
+    metric = search['metric']
+    sign = -1.0 if search['mode'] == 'max' else 1.0
     rows = [_row(result, metric, sign) for result in results]
     rows.sort(key=lambda row: (math.inf if math.isnan(row.score) else sign * row.score, row.env_steps))
     report = Report(folder, metric, tuple(rows), ())

@@ -243,7 +243,8 @@ class Trial:
 
     def close(self) -> None:
         """Closes envs, actors, logs and files; may be called twice."""
-        pipeline, self._pipeline = self._pipeline, None
+        pipeline = self._pipeline
+        self._pipeline = None
         if pipeline is not None:
             pipeline.cleanup()
 

@@ -320,15 +320,15 @@ class Section(ResolvedConfig):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        hints, body = inspect.get_annotations(cls, eval_str=True), vars(cls)
-        for name, value in body.items():
+        hints = inspect.get_annotations(cls, eval_str=True)
+        for name, value in vars(cls).items():
             if not name.startswith('_') and not (name in hints and isinstance(value, Field)):
                 message = f'{cls.__name__}.{name} has to be an annotated option(...)'
                 raise TypeError(f'{message}; another default belongs in the config of the component')
         cls._declared = {
-            name: hint if _is_section(hint) else _typed(body[name], hint)
+            name: hint if _is_section(hint) else _typed(vars(cls)[name], hint)
             for name, hint in hints.items()
-            if name in body or _is_section(hint)
+            if name in vars(cls) or _is_section(hint)
         }
 
 
@@ -435,24 +435,22 @@ def check_values(
     Returns:
         The complete values, and one error for each value that cannot be used (nothing is raised).
     """
-    merged, errors = defaults_of(options), []
+    merged = defaults_of(options)
+    errors = []
     for name, value in raw_items(values):
-        option, where = options.get(name), f'{prefix}{name}'
-        if option is None:
+        where = f'{prefix}{name}'
+        if (option := options.get(name)) is None:
             errors.append(unknown_key(where, options, root or options, '' if root else prefix))
-        elif isinstance(option, dict):
-            if not isinstance(value, Mapping):
-                errors.append(
-                    ConfigError('bad value', where=where, got=value, expected=f'a dict with {sorted(option)}')
-                )
-                continue
-            merged[name], below = check_values(
-                value, option, where + '.', root or (None if prefix else options)
-            )
-            errors += below
-        else:
+        elif not isinstance(option, dict):
             merged[name], bad = _check_value(value, option, where)
             errors += bad
+        elif isinstance(value, Mapping):
+            above = root or (None if prefix else options)
+            merged[name], bad = check_values(value, option, f'{where}.', above)
+            errors += bad
+        else:
+            expected = f'a dict with {sorted(option)}'
+            errors.append(ConfigError('bad value', where=where, got=value, expected=expected))
     return merged, errors + _missing(options, values, prefix)
 
 
@@ -525,7 +523,8 @@ class Configurable:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        own, cls._section = vars(cls).get('__annotations__', {}), None
+        own = vars(cls).get('__annotations__', {})
+        cls._section = None
         for hint in [own[name] for name in ('_cfg', 'cfg') if name in own]:
             kind = getattr(sys.modules[cls.__module__], hint, None) if isinstance(hint, str) else hint
             cls._section = kind if _is_section(kind) else None
@@ -595,6 +594,7 @@ def _rule_errors(cls: type, options: Options, section: Any, whole: Any, at: str 
         elif option.rule is None or name not in section or is_same(section[name], option.default):
             continue
         elif error := option.rule(cls, whole):
-            error.where, error.got = at + name, section[name]
+            error.where = at + name
+            error.got = section[name]
             errors.append(error)
     return errors

@@ -88,7 +88,9 @@ def array(kinds: str = '', shape: tuple[int | None, ...] | None = None) -> Kind:
         )
 
     words = {'f': 'floats', 'iu': 'ints', 'b': 'bools'}.get(kinds, 'numbers')
-    size = '' if shape is None else f' of shape {tuple("any" if n is None else n for n in shape)}'
+    size = ''
+    if shape is not None:
+        size = f' of shape {tuple("any" if n is None else n for n in shape)}'
     return Kind(f'an array of {words}{size}', fits)
 
 

@@ -47,7 +47,9 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
     for _ in range(MAX_DEPTH):
         for step, inner in _parts(part):
             if (deeper := _problem(inner)) is not None:
-                path, part, problem = path + step, inner, deeper
+                path = path + step
+                part = inner
+                problem = deeper
                 break
         else:
             break

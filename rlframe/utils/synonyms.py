@@ -62,7 +62,8 @@ def unknown_key(
             f'Set {key.rpartition(".")[0]}.backend={backend!r}',
         )
     elif name in by_name:
-        hint, known = f'; it belongs to {" or ".join(by_name[name][:3])}.', ''
+        hint = f'; it belongs to {" or ".join(by_name[name][:3])}.'
+        known = ''
     elif meant is not None:
         hint = '; other frameworks have an option of this name, but no component of this config does.'
     elif close := nearest_name(name, siblings):
@@ -70,7 +71,8 @@ def unknown_key(
     elif close := nearest_name(name, by_name):
         hint = f'. Did you mean {by_name[close][0]}?'
     elif policies := policies_with(where):
-        hint, known = f'; these policies have it: {", ".join(policies)}.', ''
+        hint = f'; these policies have it: {", ".join(policies)}.'
+        known = ''
     else:
         hint = '.'
     error = ConfigError(f'{where} is not a known key{hint}', where=where, remedy=known)
@@ -308,7 +310,8 @@ SYNONYMS, CONVERTED = _read_table()
 
 def hint_of(name: str, keys: Sequence[str]) -> str:
     """Returns a sentence with the options that a foreign name means, and with the conversion if it means something else."""
-    foreign, shown = name.lower().replace('-', '_'), ' and '.join(keys)
+    foreign = name.lower().replace('-', '_')
+    shown = ' and '.join(keys)
     for (own, other), text in CONVERTED.items():
         if other == foreign and (own.endswith(keys[0]) or keys[0].startswith(own)):
             return f'Instead, {shown} {text}.'

@@ -177,7 +177,8 @@ class Curriculum:
 
     def follow(self, seen: Seen) -> dict[str, Any]:
         """Returns the values for the episodes that begin from now on."""
-        before, self.values = self.values, {}
+        before = self.values
+        self.values = {}
         for name, rule in self.rules.items():
             try:
                 self.values[name] = rule.value(seen)

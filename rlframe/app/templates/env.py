@@ -20,11 +20,13 @@ class NewEnv(gymnasium.Env[Any, Any]):
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
         super().reset(seed=seed)  # seeds self.np_random, from which all randomness must be drawn
-        self.position, self.steps = self.np_random.uniform(-5.0, 0.0), 0
+        self.position = self.np_random.uniform(-5.0, 0.0)
+        self.steps = 0
         return np.array([self.position], np.float32), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         move = (1.0 if action == 1 else -1.0) + self.np_random.normal(0.0, 0.1)
-        self.position, self.steps = float(np.clip(self.position + move, -10.0, 10.0)), self.steps + 1
+        self.position = float(np.clip(self.position + move, -10.0, 10.0))
+        self.steps = self.steps + 1
         # obs, reward, terminated, truncated, info
         return np.array([self.position], np.float32), move, self.position >= 9.0, self.steps >= 50, {}

@@ -222,7 +222,10 @@ class PlainFace:
     def __init__(
         self, act: Any, spec: EnvSpec, rng: np.random.Generator, acts_at_random: bool = False
     ) -> None:
-        self._act, self._space, self._rng, self.acts_at_random = act, spec.action_space, rng, acts_at_random
+        self._act = act
+        self._space = spec.action_space
+        self._rng = rng
+        self.acts_at_random = acts_at_random
         first = next(iter(act.parameters()), None) if hasattr(act, 'parameters') else None
         self._device = None if first is None else first.device
 
@@ -341,7 +344,9 @@ class MakeFromPython:
         device: Any = None,
         collector_class: Any = None,
     ) -> None:
-        self.own, self._seed, self._time_limit = dict(own), seed, time_limit
+        self.own = dict(own)
+        self._seed = seed
+        self._time_limit = time_limit
         self._explores, self._device, self._collector_class = explores, device, collector_class
         self.spec = self.factory(min(own)).spec
         """What a policy must know about the envs; to find out, one env is created and closed again."""
@@ -382,13 +387,15 @@ class MakeFromPython:
 
     def __call__(self, rank: int, incarnation: int) -> Parts:
         """Creates envs, policy and collector."""
-        seed, given = incarnation_seed(self._seed, rank, incarnation), self.own[rank]
+        seed = incarnation_seed(self._seed, rank, incarnation)
+        given = self.own[rank]
         set_seed(seed)
         torch.set_num_threads(1)
         section = {**without_ray_options(given.collector), 'collect_print_freq': None}
         own = rank if given.collector.get('sync', True) else rank + 1
         policy = self._policy(seed, own)
-        face, progress = self.face(policy), Progress()
+        face = self.face(policy)
+        progress = Progress()
         if isinstance(face, PlainFace):
             reseed(face, seed, own)
         env = ENV_MANAGER_REGISTRY.get('base').from_factory(self.factory(rank), given.env_num)
@@ -403,7 +410,8 @@ class MakeFromPython:
             return acting.to(self._device) if has_device else acting
         cfg = copy.deepcopy(self._cfg)
         assert cfg is not None  # there is one of each policy of rlframe
-        cfg.device, cfg.cuda = str(self._device or 'cpu'), None
+        cfg.device = str(self._device or 'cpu')
+        cfg.cuda = None
         fields = ('collect',) if self._explores else ('collect', 'eval')
         return self._kind(cfg, self.spec, acting, fields, seed=seed, rank=rank)
 

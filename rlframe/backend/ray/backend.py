@@ -72,7 +72,8 @@ class MakeEvaluator:
         build.prepare(cfg)
         factory = self._factory
         policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
-        backend, recorder = LocalBackend(factory), Recorder()
+        backend = LocalBackend(factory)
+        recorder = Recorder()
         backend.open_evaluator(cfg)
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, tb_logger=recorder, **self.given)
         return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
@@ -123,7 +124,8 @@ def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:
             for name in INFERENCE_OPTIONS
             if given.get(name, RAY_OPTIONS[name].default) != RAY_OPTIONS[name].default
         ]
-    count, batch = given.get('num_collectors', 1), given.get('inference_batch') or 1
+    count = given.get('num_collectors', 1)
+    batch = given.get('inference_batch') or 1
     found = {
         'policy.model.noisy': (
             bool(known.get('policy.model.noisy')),

@@ -175,7 +175,9 @@ class RayCollector(RaySerialCollector):
         compiled: list[Any] = [with_ray_options(kind, {**own, **backend}) for own in sections]
         cfg = compiled[0]
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
-        self._random_frames, self._postproc, self._split = init_random_frames or -1, postproc, split_trajs
+        self._random_frames = init_random_frames or -1
+        self._postproc = postproc
+        self._split = split_trajs
         makers = per_actor(create_env_fn, count, 'create_env_fn')
         kwargs = options_per_actor(create_env_kwargs, count, 'create_env_kwargs')
         arguments = zip(makers, kwargs, env_nums, sections, strict=True)
@@ -188,7 +190,8 @@ class RayCollector(RaySerialCollector):
             device=policy_device,
             collector_class=kind if isinstance(collector_class, type) else None,
         )
-        self._trained, self._random = make.face(policy), make.random_face(policy, seed, 0)
+        self._trained = make.face(policy)
+        self._random = make.random_face(policy, seed, 0)
         self._reset_always = reset_at_each_iter
         pool = ActorPool(cfg, section='', make=make)
         try:

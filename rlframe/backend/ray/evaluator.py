@@ -82,7 +82,8 @@ class EvaluatorActor(RemoteActor):
     """Actor class that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
     def _made(self) -> Any:
-        self._messages, logger = Messages(), logging.getLogger('rlframe')
+        self._messages = Messages()
+        logger = logging.getLogger('rlframe')
         logger.addHandler(self._messages)
         logger.setLevel(logging.INFO)
         logger.propagate = False
@@ -253,7 +254,8 @@ class RaySerialEvaluator(ISerialEvaluator):
         """Gives an actor the next evaluation, if it has none."""
         if self._call is not None or not self._pending:
             return
-        first, state = self._pending[0], super().state_dict()
+        first = self._pending[0]
+        state = super().state_dict()
         self._call = self._pool.ask(0, 'evaluate', state, self.stop_value, *first[:4])
 
     def _take(self, call: Call | None) -> None:

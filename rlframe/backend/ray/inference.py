@@ -122,7 +122,8 @@ class InferenceActor(RemoteActor):
 
     def __init__(self, *given: Any) -> None:
         super().__init__(*given)
-        self._version, self._rest = 0, dict[str, Any]()
+        self._version = 0
+        self._rest = dict[str, Any]()
         self._expected: set[int] = set()
         self._asked: list[Asked] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -164,7 +165,8 @@ class InferenceActor(RemoteActor):
                 self._parts = self._made()
             state = unflatten(pieces)
             self._parts.policy.collect_mode.load_state_dict(state)
-            self._version, self._rest = version, {name: state[name] for name in state if name != 'model'}
+            self._version = version
+            self._rest = {name: state[name] for name in state if name != 'model'}
         self._expected.add(rank)
         return self._rest
 
@@ -210,7 +212,9 @@ class InferenceActor(RemoteActor):
     def _answer_all(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        everyone, self._asked, self._timer = self._asked, [], None
+        everyone = self._asked
+        self._asked = []
+        self._timer = None
         for method in dict.fromkeys(asked.method for asked in everyone):
             together = [asked for asked in everyone if asked.method == method]
             outputs = self._outputs(method, [asked.args for asked in together])
@@ -248,12 +252,15 @@ class RemoteNetwork(nn.Module):
 
     def __init__(self, server: Any, network: Network) -> None:
         super().__init__()
-        self._server, self._methods = server, network.methods
+        self._server = server
+        self._methods = network.methods
         if network.state_shape is not None:
             self.state_shape = network.state_shape
         self.oldest: int | None = None
         """Oldest version of the weights that acted since this was set to None."""
-        self._rank, self._version, self._weights = 0, 0, list[Any]()
+        self._rank = 0
+        self._version = 0
+        self._weights = list[Any]()
 
     def __getattr__(self, name: str) -> Any:
         if name in self.__dict__.get('_methods', ()):
@@ -341,10 +348,13 @@ class ServerPool(ActorPool):
 
     def was_replaced(self) -> bool:
         """Whether the server is in another process than at the last call of this; kills one that does not answer."""
-        actor, limit, before = self.slots[0].actor, time.monotonic() + self._cfg['start_timeout'], self._pid
+        actor = self.slots[0].actor
+        limit = time.monotonic() + self._cfg['start_timeout']
+        before = self._pid
         if self._sign is None or ray.wait([self._sign], timeout=0)[0]:
             self._pid = ray.get(self._sign) if self._sign is not None else 0
-            self._sign, self._limit = actor.pid.remote(), limit
+            self._sign = actor.pid.remote()
+            self._limit = limit
         elif time.monotonic() > self._limit:
             ray.kill(actor, no_restart=False)
             self._limit = limit

@@ -62,7 +62,8 @@ class LaunchedActor(Launched):
 
     def __init__(self, role: str, name: str, actor: Any) -> None:
         self.role, self.name = role, name
-        self._actor, self._outcome = actor, actor.run.remote()
+        self._actor = actor
+        self._outcome = actor.run.remote()
         self._how: str | None = None
 
     @property
@@ -100,7 +101,8 @@ class LaunchedActor(Launched):
 
     def _release(self, how: str) -> None:
         """Ends the actor, with the words for its end; Ray ends what its envs started."""
-        self._how, self._outcome = how, None
+        self._how = how
+        self._outcome = None
         if ray.is_initialized():
             ray.kill(self._actor)
 
@@ -148,7 +150,8 @@ class ActorLauncher(Launcher):
 
 def _reserved(session: RaySession, cfg: ExperimentConfig) -> dict[str, dict[str, float]]:
     """Returns the resources of a worker of each role, which are reserved for all workers."""
-    parallel, where = cfg['parallel'], 'parallel.comm_collector.num_cpus'
+    parallel = cfg['parallel']
+    where = 'parallel.comm_collector.num_cpus'
     counts = {'learner': 1, 'collector': parallel.collector_num}
 
     def reserved(cpus: float, wait_s: float = FREE_SECONDS) -> dict[str, dict[str, float]]:

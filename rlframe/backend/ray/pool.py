@@ -131,7 +131,8 @@ class ActorPool(Pool):
         options = {rank: {**options[rank], **own} for rank, own in zip(options, remote_configs, strict=True)}
         self._reserve(options)
         self.next_rank += len(remote_configs)
-        before, self.make = self.make, make
+        before = self.make
+        self.make = make
         try:
             self._start(options)
         except BaseException:
@@ -362,8 +363,12 @@ class ActorPool(Pool):
     def _lose(self, slot: Slot, cause: str) -> None:
         """Counts an actor as lost, with all its calls; a replacement is started a little later."""
         self._kill(slot)
-        was_ready, slot.actor, slot.facts = slot.facts is not None, None, None
-        calls, slot.calls, slot.deadline = slot.calls, [], float('inf')
+        was_ready = slot.facts is not None
+        slot.actor = None
+        slot.facts = None
+        calls = slot.calls
+        slot.calls = []
+        slot.deadline = float('inf')
         for call in calls:
             if call.method != 'launch' and call.is_wanted:
                 call.lost = cause
@@ -381,7 +386,9 @@ class ActorPool(Pool):
         Raises:
             ActorLostError: If there were too many; with all causes.
         """
-        now, limit, window = time.monotonic(), self._cfg['max_actor_restarts'], self._cfg['restart_window']
+        now = time.monotonic()
+        limit = self._cfg['max_actor_restarts']
+        window = self._cfg['restart_window']
         self._losses.append((now, text))
         while now - self._losses[0][0] > window:
             self._losses.popleft()

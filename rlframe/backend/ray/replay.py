@@ -212,12 +212,14 @@ class ShardedReplayBuffer(IBuffer):
         seed: int | np.random.SeedSequence | None = 0,
     ) -> None:
         super().__init__(section, tb_logger, exp_name, instance_name, seed=seed)
-        cfg, self._pool = self._cfg, pool
+        cfg = self._cfg
+        self._pool = pool
         self.shards = [Shard(size) for size in capacities(cfg.replay_buffer_size, cfg.num_shards)]
         """The shards, by rank."""
         self.pushed = self.overwritten = self.lost = 0
         """Items accepted, overwritten by newer ones, and lost with a shard."""
-        self.beta, self._max_priority = cfg.beta, 1.0
+        self.beta = cfg.beta
+        self._max_priority = 1.0
         self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
         self._by_batch, self._by_env = cfg.is_normalization == 'batch', 'unroll_len' in section
         self._sent: deque[Sent] = deque()  # calls whose answers were not read yet
@@ -430,7 +432,8 @@ class ShardedReplayBuffer(IBuffer):
 
     def _addressed(self, sent: Sent, number: int) -> Batch:
         """Returns drawn rows with addresses that contain the shard and, in the unique id, its generation."""
-        (call, generation), count = sent, len(self.shards)
+        (call, generation) = sent
+        count = len(self.shards)
         rows = call.value[0][number]
         found: Batch = rows.replace(
             replay_unique_id=(rows['replay_unique_id'] + generation * GENERATION) * count + call.rank,
@@ -488,7 +491,8 @@ class ShardedReplayBuffer(IBuffer):
         Raises:
             CheckpointMismatchError: If it is that of a buffer in one process, or of another number of shards.
         """
-        state, there = _state_dict, len(self.shards)
+        state = _state_dict
+        there = len(self.shards)
         check_state(state, DICT)
         if state.keys() == {'data'}:
             self.push(state['data'], 0)

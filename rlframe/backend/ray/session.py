@@ -157,7 +157,8 @@ class RaySession:
             ', '.join(f'{name}: {demand[name]:g}' for name in sorted(demand)) for demand in demands
         )
         needed = ' + '.join(f'{count} x {{{kind}}}' for kind, count in kinds.items())
-        free, total = _amounts()[1], ray.cluster_resources()
+        free = _amounts()[1]
+        total = ray.cluster_resources()
         have = ', '.join(
             f'{name} {max(0.0, free.get(name, 0.0)):g} of {total.get(name, 0.0):g}'
             for name in names or _total(demands)
@@ -342,7 +343,8 @@ def _amounts() -> tuple[Resources, Resources]:
     """Returns all resources, and those free for further actors; in a trial of Ray Tune, of the rest of the trial's own."""
     group = ray.util.get_current_placement_group()
     if group is None:
-        free, total = ray.available_resources(), Counter(ray.cluster_resources())
+        free = ray.available_resources()
+        total = Counter(ray.cluster_resources())
     else:
         total = _total(group.bundle_specs)
         total.subtract(ray.get_runtime_context().get_assigned_resources())

@@ -123,12 +123,14 @@ class TrainingData:
         if self.buffer is None:
             self.given += 1
             data, extras = split(self._fresh.popleft()[1])
-            extras, self._extras = merged(self._extras, extras), {}
+            extras = merged(self._extras, extras)
+            self._extras = {}
             return 1, joined(data, extras)
         count = min(self.updates_per_part, open_)
         drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
         self.given += count
-        extras, self._extras = self._extras, {}
+        extras = self._extras
+        self._extras = {}
         return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), extras)
 
     def _discard_old(self, train_iter: int) -> None:
@@ -186,7 +188,8 @@ def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:
 def make_server(cfg: Mapping[str, Any]) -> Server:
     """Creates the server of the transport that the config names; without one, it serves threads of this process."""
     kind: Any = TRANSPORT_REGISTRY.get(value_in(cfg, 'parallel.comm_collector.type', 'in_process')).server_cls
-    section, declared = value_in(cfg, 'parallel.coordinator', {}), kind.config_fields()
+    section = value_in(cfg, 'parallel.coordinator', {})
+    declared = kind.config_fields()
     given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}

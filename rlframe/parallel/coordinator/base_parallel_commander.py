@@ -141,7 +141,8 @@ class BaseParallelCommander(Configurable, ABC):
         """Whether the last evaluation had the highest score so far."""
         self.stopped = False
         """Whether an evaluation ended training; it stays set, and no task is given any more."""
-        self.latest, self.best = math.nan, -math.inf
+        self.latest = math.nan
+        self.best = -math.inf
         """Score of the last evaluation, and the highest one."""
         self.running: dict[str, Running] = {}
         """All running tasks by id, in the order in which they were given."""

@@ -95,7 +95,9 @@ class Coordinator(Configurable):
         self.commander, self.data, self.name = commander, data, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
-        self._clock, self._began, self._seconds = clock, clock(), 0.0
+        self._clock = clock
+        self._began = clock()
+        self._seconds = 0.0
         self._state_at = clock()
         self.weights: dict[str, Version] = {}
         """Newest weights of each policy, and under ``state_name`` the last state of the learner."""
@@ -198,7 +200,8 @@ class Coordinator(Configurable):
 
     def end_task(self, worker: Worker) -> None:
         """Ends a task that its worker does not complete; others will do what it would have done."""
-        task, worker.task = worker.task, ''
+        task = worker.task
+        worker.task = ''
         self._evaluating.pop(task, None)
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
@@ -218,7 +221,8 @@ class Coordinator(Configurable):
             RequestRefusedError: If the worker may not join.
         """
         with self.lock:
-            message, start = envelope.message, monotonic()
+            message = envelope.message
+            start = monotonic()
             try:
                 if isinstance(message, m.Join):
                     check_same(message, self._fingerprint)
@@ -289,7 +293,8 @@ class Coordinator(Configurable):
         if worker.role == 'learner':
             task = self.commander.get_learner_task(worker.id, self.situation())
         else:
-            is_behind, situation = self._is_behind(), self.situation()
+            is_behind = self._is_behind()
+            situation = self.situation()
             task = None if is_behind else self.commander.get_collector_task(worker.id, situation)
         if task is None:
             return self._wait('nothing to do yet')
@@ -377,7 +382,8 @@ class Coordinator(Configurable):
 
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
         """Keeps the state of the learner, for one that may take its place; passes one on that is for a checkpoint."""
-        self.save_at, self._state_at = -1, self._clock()
+        self.save_at = -1
+        self._state_at = self._clock()
         self._learned_before = self.data.learned
         self.keep_state(payload, message.train_iter)
         if message.purpose == m.CHECKPOINT:
@@ -509,7 +515,8 @@ class Coordinator(Configurable):
             rows = state_dict['rows']
             self.received, self.pushed, self.dropped = rows['received'], rows['pushed'], rows['dropped']
             self._learned_before = self.data.learned
-            self._began, self._seconds = self._clock(), state_dict['seconds']
+            self._began = self._clock()
+            self._seconds = state_dict['seconds']
 
     def info(self, s: str) -> None:
         """Writes to the log."""

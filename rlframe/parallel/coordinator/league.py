@@ -241,7 +241,8 @@ class League:
         probs = self.opponent_probs()
         bounds = np.cumsum(list(probs.values()))
         drawn = int(np.searchsorted(bounds / bounds[-1], self._rng.random(), side='right'))
-        opponent, is_second = list(probs)[drawn], bool(self._rng.random() < 0.5)
+        opponent = list(probs)[drawn]
+        is_second = bool(self._rng.random() < 0.5)
         if opponent == self.main:
             return Match((self.main, self.main), (True, True))
         if is_second:

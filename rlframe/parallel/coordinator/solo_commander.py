@@ -91,7 +91,8 @@ class SoloCommander(BaseParallelCommander):
         if situation.is_over or self._has('learn'):
             return None
         self._has_learner = True
-        name, settings = self._name_task('learn'), {'lockstep': self.lockstep}
+        name = self._name_task('learn')
+        settings = {'lockstep': self.lockstep}
         return Task(name, 'learn', [MAIN], [True], MAIN, settings=settings)
 
     def _next_collector_job(self, situation: Situation) -> Task | None:
@@ -112,7 +113,8 @@ class SoloCommander(BaseParallelCommander):
 
     def _collect_job(self, situation: Situation) -> Task:
         parts, version = (1, situation.version) if self.lockstep else (self._cfg.parts, -1)
-        name, target = self._name_task('collect'), self.collect_target(situation)
+        name = self._name_task('collect')
+        target = self.collect_target(situation)
         settings = self.settings(situation)
         return Task(name, 'collect', [MAIN], [True], MAIN, target, parts, version, settings)
 
@@ -267,7 +269,8 @@ class OneVsOneCommander(SoloCommander):
         return errors
 
     def _collect_job(self, situation: Situation) -> Task:
-        match, job = self.league.next_match(), super()._collect_job(situation)
+        match = self.league.next_match()
+        job = super()._collect_job(situation)
         return dataclasses.replace(job, policies=list(match.players), active=list(match.active))
 
     def _evaluation_job(self, situation: Situation) -> Task:
@@ -283,7 +286,9 @@ class OneVsOneCommander(SoloCommander):
         return super()._part_collected(running, facts, situation)
 
     def _evaluated(self, running: Running, facts: Mapping[str, Any]) -> None:
-        opponent, score, results = running.job.policies[1], score_in(facts), results_in(facts)
+        opponent = running.job.policies[1]
+        score = score_in(facts)
+        results = results_in(facts)
         level = self.league.level_of(opponent)
         self.latest = score
         self.is_best = (level, score) > (self._best_level, self.best) and not math.isnan(score)

@@ -84,7 +84,8 @@ class WorkerTable:
         """Adds a worker under a new id."""
         self.joined[message.role] += 1
         name = f'{message.role}_{self.joined[message.role]}'
-        key, now = (message.role, message.name), self._clock()
+        key = (message.role, message.name)
+        now = self._clock()
         place = f'pid {message.pid} on {message.host}'
         counted = self._counted.pop(key, 0) if message.produced else 0
         worker = Worker(name, *key, place, *self._seat(*key), now, now, counted=counted, session=session)
@@ -137,11 +138,13 @@ class WorkerTable:
     def take_beat(self, worker: Worker, progress: int) -> None:
         """Takes note of a sign of life, and whether it shows progress."""
         if worker.progress != progress:
-            worker.progress, worker.moved = progress, self._clock()
+            worker.progress = progress
+            worker.moved = self._clock()
 
     def give(self, worker: Worker, task: str) -> None:
         """Takes note of a task that a worker got."""
-        worker.task, worker.moved = task, self._clock()
+        worker.task = task
+        worker.moved = self._clock()
 
     def excuse(self, seconds: float) -> None:
         """Extends all deadlines by a time in which no message could be received."""
@@ -165,7 +168,8 @@ class WorkerTable:
         Others send signs of life, but have a task and made no progress for ``stall_deadline`` seconds, as with an env
         that hangs.
         """
-        now, present = self._clock(), self.by_id.values()
+        now = self._clock()
+        present = self.by_id.values()
         silent = [worker for worker in present if now - worker.heard > self.deadline]
         stuck = [worker for worker in present if worker.task and now - worker.moved > stall_deadline]
         return [*((worker, True) for worker in silent), *((w, False) for w in stuck if w not in silent)]

@@ -81,7 +81,8 @@ class Server(Configurable):
         Raises:
             OSError: If the server is closed, or still handles an earlier copy; the request may be repeated.
         """
-        handler, lane = self._handler, (envelope.session, envelope.lane)
+        handler = self._handler
+        lane = (envelope.session, envelope.lane)
         if handler is None:
             raise ConnectionError('the coordinator does not answer requests yet, or no longer')
         with self._lock:

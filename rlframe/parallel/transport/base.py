@@ -99,7 +99,8 @@ ENVELOPE: Mapping[str, Schema] = {
 def encode(envelope: Envelope) -> dict[str, Any]:
     """Returns an envelope and its message as plain JSON values."""
     head = {name: getattr(envelope, name) for name in HEAD}
-    kind, fields = type(envelope.message).__name__, dict(vars(envelope.message))
+    kind = type(envelope.message).__name__
+    fields = dict(vars(envelope.message))
     return {'protocol': PROTOCOL, 'kind': kind, **head, 'fields': fields}
 
 
@@ -167,13 +168,17 @@ class Transport(Configurable):
     """Class of the other end, a ``Server``."""
 
     def __init__(self, cfg: Mapping[str, Any] | None, where: str) -> None:
-        self._cfg, self._where = self.resolve_config(cfg), where
-        self._session, self._worker = secrets.token_hex(16), ''
-        self._lock, self._closed = threading.Lock(), threading.Event()
+        self._cfg = self.resolve_config(cfg)
+        self._where = where
+        self._session = secrets.token_hex(16)
+        self._worker = ''
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
         self._next: list[int] = []  # number of the next request on each lane
         self._free: list[int] = []  # lanes on which no request waits
         self._first_pause = FIRST_PAUSE
-        self._hurried_at, self._patience = 0.0, inf
+        self._hurried_at = 0.0
+        self._patience = inf
 
     def request(self, message: Message, payload: Any = None, timeout: float = TIMEOUT) -> Reply:
         """Sends a message and returns the reply.
@@ -202,7 +207,8 @@ class Transport(Configurable):
 
     def hurry(self, seconds: float) -> None:
         """Lets each running or later request wait for so many seconds at most; a signal handler may call it."""
-        self._hurried_at, self._patience = monotonic(), seconds
+        self._hurried_at = monotonic()
+        self._patience = seconds
 
     def close(self) -> None:
         """Ends the connection; requests that wait for a reply fail. May be called twice."""
@@ -232,13 +238,16 @@ class Transport(Configurable):
                 self._free.append(len(self._next))
                 self._next.append(0)
             lane = self._free.pop()
-            seq, self._next[lane] = self._next[lane], self._next[lane] + 1
+            seq = self._next[lane]
+            self._next[lane] = self._next[lane] + 1
             sender = '' if isinstance(message, Join) else self._worker
         return Envelope(sender, seq, message, has_payload, self._session, lane)
 
     def _answered(self, envelope: Envelope, packed: Any, end: float) -> Reply:
         """Repeats a request until its reply comes or the time is over."""
-        start, pause, cause = monotonic(), self._first_pause, 'no time was left for an attempt'
+        start = monotonic()
+        pause = self._first_pause
+        cause = 'no time was left for an attempt'
 
         def left() -> float:
             return min(end, max(start, self._hurried_at) + self._patience) - monotonic()

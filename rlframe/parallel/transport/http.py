@@ -135,12 +135,15 @@ class _Requests(BaseHTTPRequestHandler):
     """Reads the requests of one connection and writes their answers; the token is checked before a body is read."""
 
     protocol_version = default_request_version = 'HTTP/1.1'
-    timeout, wbufsize, disable_nagle_algorithm = IDLE_SECONDS, 2**16, True
+    timeout = IDLE_SECONDS
+    wbufsize = 2**16
+    disable_nagle_algorithm = True
     server: _Listener
 
     def do_POST(self) -> None:
         """Answers a message."""
-        of, given = self.server.of, self.headers.get('Authorization', '').encode('utf-8', 'replace')
+        of = self.server.of
+        given = self.headers.get('Authorization', '').encode('utf-8', 'replace')
         length, payload = self._number('Content-Length'), self._number(PAYLOAD_HEADER, '0')
         if not hmac.compare_digest(given, f'Bearer {of.token}'.encode()):
             remedy = f'Set the same token for all roles: the option token, or the variable {TOKEN}.'
@@ -150,7 +153,8 @@ class _Requests(BaseHTTPRequestHandler):
         elif payload > of.most_payload or length - payload > of.most_message:
             self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, 'the message, or its payload, is too large')
         else:
-            line, data = self.rfile.read(length - payload), np.empty(payload, np.uint8)
+            line = self.rfile.read(length - payload)
+            data = np.empty(payload, np.uint8)
             if len(line) + self.rfile.readinto(data.data) < length:
                 self.close_connection = True  # it was cut
                 return
@@ -197,7 +201,9 @@ class _Listener(ThreadingTCPServer):
     allow_reuse_address, daemon_threads, request_queue_size = True, True, 128
 
     def __init__(self, of: HTTPServer, place: tuple[str, int], most: int) -> None:
-        self.of, self._most, self._open = of, most, dict[Any, threading.Thread]()
+        self.of = of
+        self._most = most
+        self._open = dict[Any, threading.Thread]()
         self.address_family = socket.AF_INET6 if ':' in place[0] else socket.AF_INET
         super().__init__(place, _Requests)
         accept = partial(self.serve_forever, 0.05)
@@ -258,7 +264,8 @@ class HTTPServer(Server):
         super().__init__(cfg)
         self._host = self._cfg.host
         given = token_of(self._cfg)
-        self.token, self._is_given = given or secrets.token_hex(16), given != ''
+        self.token = given or secrets.token_hex(16)
+        self._is_given = given != ''
         """What ``Authorization: Bearer`` must say."""
         self.most_message, self.most_payload = self._cfg.max_body, self._cfg.max_payload_bytes
         """Bytes of the largest message and of the largest payload."""
@@ -367,7 +374,8 @@ class HTTPTransport(Transport):
         host, port = parse_address(address)
         super().__init__(cfg, url_of(host, port))
         self._headers = {'Authorization': f'Bearer {token_of(self._cfg)}'}
-        self._place, self._idle = (host, port), list[HTTPConnection]()
+        self._place = (host, port)
+        self._idle = list[HTTPConnection]()
 
     def pack(self, envelope: Envelope, payload: Any) -> Sequence[Any]:
         """Returns the bytes of the payload in pieces, which are views of its arrays."""
@@ -428,7 +436,8 @@ class HTTPTransport(Transport):
         length, size = (int(answer.headers.get(name, 0)) for name in ('Content-Length', PAYLOAD_HEADER))
         if not 0 <= size <= min(length, self._cfg.max_payload_bytes) or length - size > MOST_ANSWER:
             raise ValueError(f'{length} bytes, {size} of them payload')
-        line, data = answer.read(length - size), np.empty(size, np.uint8)
+        line = answer.read(length - size)
+        data = np.empty(size, np.uint8)
         if len(line) + answer.readinto(data.data) < length:
             raise ConnectionError('the connection was cut')
         return answer.status, line, data

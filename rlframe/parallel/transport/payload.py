@@ -52,8 +52,10 @@ def pack(payload: Any) -> list[Any]:
     header: dict[str, Any] = {'__metadata__': {'format': FORMAT, 'tree': tree.decode('ascii')}}
     stop = 0
     for name, array in arrays:
-        start, stop = stop, stop + array.nbytes
-        dtype, shape = NAMES[array.dtype.name], list(array.shape)
+        start = stop
+        stop = stop + array.nbytes
+        dtype = NAMES[array.dtype.name]
+        shape = list(array.shape)
         header[name] = {'dtype': dtype, 'shape': shape, 'data_offsets': [start, stop]}
     text = to_json(header)
     text += b' ' * (-len(text) % 8)
@@ -92,9 +94,12 @@ def _unpacked(data: Array) -> Any:
 
 def _arrays(header: Mapping[str, Any], data: Array) -> dict[str, Array]:
     """Returns the arrays of a payload, as views of its bytes."""
-    found, at = {}, 0
+    found = {}
+    at = 0
     for name, facts in sorted(header.items(), key=lambda item: item[1]['data_offsets']):
-        dtype, shape, (start, stop) = np.dtype(DTYPES[facts['dtype']]), facts['shape'], facts['data_offsets']
+        dtype = np.dtype(DTYPES[facts['dtype']])
+        shape = facts['shape']
+        (start, stop) = facts['data_offsets']
         numbers = [*shape, start, stop]
         if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > MOST_AXES:
             raise ValueError(f'{name}: bad shape or offsets')
@@ -103,7 +108,8 @@ def _arrays(header: Mapping[str, Any], data: Array) -> dict[str, Array]:
         flat = data[start:stop]
         if dtype == np.bool_ and flat.size and flat.max() > 1:
             raise ValueError(f'{name}: a bool that is neither 0 nor 1')
-        found[name], at = np.require(flat.view(dtype).reshape(shape), requirements='A'), stop
+        found[name] = np.require(flat.view(dtype).reshape(shape), requirements='A')
+        at = stop
     if at != len(data):
         raise ValueError(f'{len(data) - at} bytes after the last array')
     return found

@@ -68,7 +68,8 @@ class ActionMap:
 
     def _joined(self, change: Callable[[ActionMap, Array], Array], action: Array) -> Array:
         """Returns the rows of a ``Composite`` [n, K] with the columns of each part changed."""
-        count, each = len(action), zip(self._parts, self._space.columns(action), strict=True)
+        count = len(action)
+        each = zip(self._parts, self._space.columns(action), strict=True)
         changed = [
             change(part, column.reshape(count, *part._shape)).reshape(count, -1) for part, column in each
         ]
@@ -143,7 +144,8 @@ class ActionBounds:
         check_action_bounds(spec)
         space: Any = spec.action_space
         self._low, self._high = float_bounds(space)
-        self._dtype, self._is_integer = space.dtype, space.dtype.kind != 'f'
+        self._dtype = space.dtype
+        self._is_integer = space.dtype.kind != 'f'
         with np.errstate(over='ignore'):
             self._half = (self._high - self._low) / 2
         is_free = ~(self._half < (np.inf if self._is_integer else NO_BOUND))
@@ -224,7 +226,8 @@ def _obey(forward: Forward, policy: Any, obs: Array, env_id: IntArray, **setting
 
 
 def _check_allowed(action: Array, obs: Array, space: Any, policy: str) -> None:
-    counts, mask = mask_parts(space), mask_of(obs)
+    counts = mask_parts(space)
+    mask = mask_of(obs)
     is_whole = hasattr(space, 'is_class')  # a Composite, whose other parts have no masks
     chosen = action[:, space.is_class] - space.first_class if is_whole else action - np.asarray(space.start)
     start = np.cumsum([0, *counts[:-1]])
@@ -281,7 +284,8 @@ class ExplorationNoise:
         self._last, self._kept = grown(self._last, env_id), grown(self._kept, env_id)
         kept = self._kept[env_id]
         noise = kept * self._last[env_id] + np.sqrt(1 - kept * kept) * fresh
-        self._last[env_id], self._kept[env_id] = noise, self._correlation
+        self._last[env_id] = noise
+        self._kept[env_id] = self._correlation
         return noise
 
     def reset(self, env_id: IntArray | None = None) -> None:
@@ -295,4 +299,5 @@ class ExplorationNoise:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         check_state(state, {'last': array('f', (None, None)), 'kept': array('f')})
-        self._last, self._kept = state['last'].copy(), state['kept'].copy()
+        self._last = state['last'].copy()
+        self._kept = state['kept'].copy()

@@ -107,7 +107,8 @@ def resolve_device(cfg: Any) -> torch.device:
             raise ConfigError(
                 f'policy.cuda={cuda} contradicts policy.device={name!r}', remedy='Leave out policy.cuda.'
             )
-        name = name if name != 'auto' else 'cuda' if cuda else 'cpu'
+        if name == 'auto':
+            name = 'cuda' if cuda else 'cpu'
     if name == 'auto':
         name = 'cuda' if torch.cuda.is_available() else 'cpu'
     return existing_device(
@@ -216,7 +217,8 @@ class CudaRecorder:
     def try_out(self, function: Callable[[], Any]) -> None:
         """Calls a function a few times before it is recorded."""
         with torch.cuda.device(self._device):
-            current, aside = torch.cuda.current_stream(), torch.cuda.Stream()
+            current = torch.cuda.current_stream()
+            aside = torch.cuda.Stream()
             aside.wait_stream(current)
             with torch.cuda.stream(aside), torch.random.fork_rng(devices=[torch.cuda.current_device()]):
                 for _ in range(WARM_UPS):
@@ -326,7 +328,8 @@ class Compiled:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         _limit_workers()
-        self._function, self._code = function, torch.compile(function, dynamic=False)
+        self._function = function
+        self._code = torch.compile(function, dynamic=False)
         self._is_ready = False
 
     def __call__(self, *args: Any) -> Any:

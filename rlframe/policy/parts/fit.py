@@ -74,7 +74,8 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
     """
     obs = fields_of(spec.observation_space)['observation'] if _is_moved(spec) else spec.observation_space
     for name, space in (('obs_shape', obs), ('action_shape', spec.action_space)):
-        given, real = model.get(name), _shape_of(space)
+        given = model.get(name)
+        real = _shape_of(space)
         if given is not None and (tuple(given) if not isinstance(given, int) else (given,)) != real:
             raise ConfigError(
                 f'the env {spec.name} has {name} {list(real) if real is not None else repr(space)}',

@@ -184,10 +184,14 @@ def remembered(policy: Any, data: Batch) -> Rows:
     """
     from rlframe.model.core import Remembered, Unroll
 
-    cfg, tensor, mask = policy._cfg, policy.tensor, np.asarray(data['mask'])
+    cfg = policy._cfg
+    tensor = policy.tensor
+    mask = np.asarray(data['mask'])
     sequence, column = np.nonzero(mask)  # of each real step, [R]
-    first, length = mask.argmax(1), mask.sum(1)
-    each, count = np.arange(len(mask)), len(sequence)
+    first = mask.argmax(1)
+    length = mask.sum(1)
+    each = np.arange(len(mask))
+    count = len(sequence)
     # rows that networks go through: all real steps, and behind them the last next obs of each sequence
     obs = tensor(np.concatenate([data['obs'][sequence, column], data['next_obs'][each, first + length - 1]]))
     unroll = Unroll(

@@ -34,12 +34,16 @@ def conjugate_gradients(product: Callable[[Any], Any], wanted: torch.Tensor, ste
     Source:
         Hestenes & Stiefel, Methods of Conjugate Gradients for Solving Linear Systems (1952), section 3.
     """
-    found, rest, direction, square = torch.zeros_like(wanted), wanted, wanted, wanted @ wanted
+    found = torch.zeros_like(wanted)
+    rest = wanted
+    direction = wanted
+    square = wanted @ wanted
     for _ in range(steps):
         image = product(direction)
         share = square / (direction @ image).clamp(min=1e-30)  # 0 when nothing is left
         found, rest = found + share * direction, rest - share * image
-        square, last = rest @ rest, square
+        last = square
+        square = rest @ rest
         direction = rest + square / last.clamp(min=1e-30) * direction
     return found
 

@@ -91,7 +91,8 @@ class RunningMoments:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``."""
         self.count = int(state['count'])
-        self.mean, self.var = np.asarray(state['mean']).copy(), np.asarray(state['var']).copy()
+        self.mean = np.asarray(state['mean']).copy()
+        self.var = np.asarray(state['var']).copy()
 
 
 NORMALIZE_OBS = Field(
@@ -281,7 +282,8 @@ class Normalizer:
         self._gather_rewards(block)
         if self.obs is None:
             return get_train_sample(self._columns(block))
-        is_first, rows = self.obs.is_empty, block['obs'][real_rows(block)]
+        is_first = self.obs.is_empty
+        rows = block['obs'][real_rows(block)]
         if is_first:
             self.obs.gather(rows)
             self.obs.refresh()
@@ -308,7 +310,8 @@ class Normalizer:
     def _gather_rewards(self, block: Batch) -> None:
         if self._reward is None or 'reward' not in block:
             return
-        real, done = real_rows(block), block['terminated'] | block['truncated']
+        real = real_rows(block)
+        done = block['terminated'] | block['truncated']
         for reward, ended, is_real in zip(block['reward'], done, real, strict=True):
             env_id = np.flatnonzero(is_real)
             self._reward.gather(reward[env_id], ended[env_id], env_id)

@@ -61,7 +61,10 @@ def backward(loss: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
         loss.backward(inputs=parameters or None)
         return
     engine: Any = torch.autograd.Variable._execution_engine
-    roots, inputs, retains, is_differentiable = (torch.ones_like(loss),), tuple(parameters), False, False
+    roots = (torch.ones_like(loss),)
+    inputs = tuple(parameters)
+    retains = False
+    is_differentiable = False
     engine.run_backward(
         (loss,), roots, retains, is_differentiable, inputs, allow_unreachable=True, accumulate_grad=True
     )
@@ -79,7 +82,8 @@ class FiniteGuard:
         """Whether the result of an update is known before its step."""
         self.found = torch.zeros((), dtype=torch.float32, device=device)  # torch's kernels take no other type
         """1 if the update that was last looked at is not finite, else 0; the step of a GPU skips it then."""
-        self._one, self._sum = torch.ones_like(self.found), torch.zeros_like(self.found)
+        self._one = torch.ones_like(self.found)
+        self._sum = torch.zeros_like(self.found)
         self._calls = 0
 
     def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> bool:
@@ -128,7 +132,9 @@ class Optimizer:
     def __init__(self, module: torch.nn.Module, cfg: Mapping[str, Any], rate: str = 'learning_rate') -> None:
         trained = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._names, self._parameters = list(trained), list(trained.values())
-        self._rate, self._schedule, self._clip = rate, schedule_of(cfg[rate]), cfg['grad_clip_norm']
+        self._rate = rate
+        self._schedule = schedule_of(cfg[rate])
+        self._clip = cfg['grad_clip_norm']
         self._eps, self._beta1 = cfg.get('adam_eps', 1e-8), cfg.get('adam_beta1', BETAS[0])
         self.learning_rate = self._schedule(0)
         """Step size at present."""
@@ -139,7 +145,8 @@ class Optimizer:
         # the step counts of all parameters, if one kernel can step them all
         self._counts: torch.Tensor | None = None
         if len({(p.device, p.dtype) for p in self._parameters}) == 1:
-            size, device = len(self._parameters), self._parameters[0].device
+            size = len(self._parameters)
+            device = self._parameters[0].device
             self._counts = torch.zeros(size, dtype=torch.float32, device=device)
             self._steps = list(self._counts.unbind())
         else:

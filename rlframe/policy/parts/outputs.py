@@ -146,7 +146,8 @@ class Quantiles(Output):
         return reward[:, None] + discount[:, None] * value
 
     def fit(self, target: torch.Tensor) -> Fit:
-        wanted, value = target.mean(1), self._mean_of(self.value.detach())
+        wanted = target.mean(1)
+        value = self._mean_of(self.value.detach())
         if self.value.dim() == 2:
             losses = quantile_huber_loss(self.value, target, self._kappa, self.tau)
         else:
@@ -255,7 +256,8 @@ def project(
     """
     number = torch.arange(len(support), device=support.device)
     # in units of the distance of atoms, from float64, as float32 rounds atoms far from 0 by a large share of it
-    low, high = support[0].double(), support[-1].double()
+    low = support[0].double()
+    high = support[-1].double()
     gap = (high - low) / (len(support) - 1)
     first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
     place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]

@@ -31,7 +31,8 @@ class RandomShift:
     """
 
     def __init__(self, cfg: Any, spec: EnvSpec, rng: np.random.Generator) -> None:
-        self._pixels, self._rng = cfg.learn.random_shift, rng
+        self._pixels = cfg.learn.random_shift
+        self._rng = rng
         layout = cfg.model.get('image_layout', 'auto')
         self._parts = {path: is_hwc(shape, layout) for path, shape in image_parts(spec.observation_space)}
 
@@ -67,7 +68,8 @@ def check_shift(cfg: Any, spec: EnvSpec) -> None:
     Raises:
         IncompatibleError: If not.
     """
-    pixels, layout = cfg.learn.random_shift, cfg.model.get('image_layout', 'auto')
+    pixels = cfg.learn.random_shift
+    layout = cfg.model.get('image_layout', 'auto')
     sides = [
         min(shape[-3:-1] if is_hwc(shape, layout) else shape[-2:])
         for _, shape in image_parts(spec.observation_space)
@@ -89,7 +91,8 @@ def shifted_images(images: Array, shift: IntArray, hwc: bool) -> Array:
     margin = int(np.abs(shift).max(initial=0))
     none = (0, 0)
     around = [none] * (images.ndim - 2 - hwc) + [(margin, margin)] * 2 + [none] * hwc
-    wide, moved = np.pad(images, around, mode='edge'), np.empty_like(images)
+    wide = np.pad(images, around, mode='edge')
+    moved = np.empty_like(images)
     for image, to, down, right in zip(wide, moved, *(shift + margin).tolist(), strict=True):
         place = slice(down, down + height), slice(right, right + width)
         to[...] = image[..., *place, :] if hwc else image[..., *place]

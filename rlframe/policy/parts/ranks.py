@@ -71,7 +71,8 @@ def device_of(device: torch.device, rank: int, size: int) -> torch.device:
     """
     if device.type != 'cuda' or size == 1:
         return device
-    local, there = int(os.environ.get('LOCAL_RANK', rank)), torch.cuda.device_count()
+    local = int(os.environ.get('LOCAL_RANK', rank))
+    there = torch.cuda.device_count()
     if int(os.environ.get('LOCAL_WORLD_SIZE', size)) > there:
         raise DeviceError(
             f'{size} learners need a GPU each, and {there} are here',

@@ -97,7 +97,8 @@ class Sequences:
     """
 
     def __init__(self, begins: BoolArray, unroll_len: int | None = None) -> None:
-        count, is_first = len(begins), begins.copy()
+        count = len(begins)
+        is_first = begins.copy()
         is_first[:1] = True
         start = np.flatnonzero(is_first)
         if unroll_len is not None:

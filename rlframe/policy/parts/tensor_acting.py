@@ -38,7 +38,8 @@ class TensorActing:
 
     def __init__(self, policy: Any, discount_factor: float, lambda_: float) -> None:
         self._cfg, self._spec, self._device = policy._cfg, policy.spec, policy.device
-        self._model, self._weights = policy.model, (discount_factor, lambda_)
+        self._model = policy.model
+        self._weights = (discount_factor, lambda_)
         self._inputs: tuple[str, ...] = policy.update.inputs
         self._check(type(policy))
         self._to_env = action_map(self._spec, self._device)
@@ -161,7 +162,8 @@ def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], 
         start = torch.as_tensor(getattr(space, 'start', 0), dtype=dtype, device=device)
         return lambda action: action.reshape(-1, *shape).to(dtype) + start
     low, high = (torch.as_tensor(bound, device=device) for bound in float_bounds(space))
-    half, is_integer = (high - low) / 2, not dtype.is_floating_point
+    half = (high - low) / 2
+    is_integer = not dtype.is_floating_point
 
     def to_env(action: torch.Tensor) -> torch.Tensor:
         unit = action.reshape(-1, *shape).to(low.dtype).clamp(-1.0, 1.0)

@@ -368,7 +368,8 @@ class SerialCollector(ISerialCollector):
             rows['reward'] = rows['reward'].astype(np.float32, copy=False)
         rows['collect_iter'] = stamp[: len(env_id)]
         if episode_step is not None:
-            rows['env_id'], rows['episode_step'] = env_id.astype(np.int32), episode_step.astype(np.int32)
+            rows['env_id'] = env_id.astype(np.int32)
+            rows['episode_step'] = episode_step.astype(np.int32)
         if level_seeds is not None:
             rows['seed'] = level_seeds[env_id]
         self._recorder.append(rows, env_id, step.done, reserve)

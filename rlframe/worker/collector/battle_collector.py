@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.players import OpenMoves, PlayerView, outcome
+from rlframe.data.players import OpenMoves, PlayerView, outcome, result_of
 from rlframe.data.timestep import NO_INFO, Array, Batch, IntArray, TimeStep
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
@@ -157,11 +157,13 @@ class PlayerRecorder:
             [infos[i] for i in closing] if infos[0] is not NO_INFO else (NO_INFO,) * len(closing),
             policy.slot(player, env_id),
         )
-        obs, face = move.pop('obs'), policy.policy_of(player)
+        obs = move.pop('obs')
+        face = policy.policy_of(player)
         rows = face.process_transition(obs, Batch.unchecked(move, len(closing)), answer)
         rows['collect_iter'] = stamp[: len(closing)]
         if self._mark_episodes:
-            rows['env_id'], rows['episode_step'] = answer.env_id.astype(np.int32), number.astype(np.int32)
+            rows['env_id'] = answer.env_id.astype(np.int32)
+            rows['episode_step'] = number.astype(np.int32)
         self._rows[player].append(rows, env_id, answer.done, reserve)
         self._count[player, env_id] += 1
 
@@ -174,7 +176,7 @@ class PlayerRecorder:
         for i, env in enumerate(ended.tolist()):
             self.log.add(self._return[env].tolist())
             for player, results in enumerate(self._results):
-                result = 'win' if wins[i, player] else 'draw' if draws[i, player] else 'loss'
+                result = result_of(wins[i, player], draws[i, player])
                 return_ = float(self._return[env, player])
                 length = int(self._length[env])
                 results.append({'eval_episode_return': return_, 'eval_episode_len': length, 'result': result})
@@ -234,7 +236,8 @@ class PlayerRecorder:
 
     def take_infos(self) -> list[list[dict[str, Any]]]:
         """Returns the results of the episodes that ended since the last call, a list for each player."""
-        results, self._results = self._results, [[] for _ in range(self._player_num)]
+        results = self._results
+        self._results = [[] for _ in range(self._player_num)]
         return results
 
     def state_dict(self) -> dict[str, Any]:

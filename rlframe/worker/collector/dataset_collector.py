@@ -128,7 +128,9 @@ class DatasetSerialCollector(ISerialCollector):
         check_state(state, {**STATE, 'torch': tensor_like(torch.get_rng_state())})
         self._rng.bit_generator.state = copy.deepcopy(checked_bits(state['rng']))
         self._begin_pass()
-        self._torch_state, self._read, self._size = state['torch'].clone(), state['read'], state['size']
+        self._torch_state = state['torch'].clone()
+        self._read = state['read']
+        self._size = state['size']
         if self._read and self._data is not None:
             with preserved_rng(), part('torch'):
                 torch.set_rng_state(self._torch_state)

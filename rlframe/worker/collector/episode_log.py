@@ -106,7 +106,8 @@ class InfoSums:
 
     def take(self) -> dict[str, list[float]]:
         """Returns and clears sum and count of each name."""
-        sums, self._sums = self._sums, {}
+        sums = self._sums
+        self._sums = {}
         return sums
 
     def means(self) -> dict[str, float]:
@@ -229,7 +230,9 @@ class EpisodeLog:
         if has_info and len(ended := self._over(step)) == 0:
             return NO_EPISODES
         entries = np.empty((len(ended), 3))
-        entries[:, 0], entries[:, 1], entries[:, 2] = self._return[ended], self._length[ended], np.nan
+        entries[:, 0] = self._return[ended]
+        entries[:, 1] = self._length[ended]
+        entries[:, 2] = np.nan
         infos: Sequence[Mapping[str, Any]] = ()
         if has_info:
             info_of = dict(zip(env_id.tolist(), step.timestep.info, strict=True))
@@ -268,7 +271,8 @@ class EpisodeLog:
 
     def take_recent(self) -> FloatArray:
         """Returns and clears return, length and success of the episodes ended since the last summary, [n, 3]."""
-        recent, self._recent = self._recent, []
+        recent = self._recent
+        self._recent = []
         return np.concatenate([np.zeros((0, 3)), *recent])
 
     def take_infos(self) -> dict[str, list[float]]:
@@ -323,7 +327,9 @@ class EpisodeLog:
         values = self.summary() | dict(more())
         values['time/collect_fps'] = self._steps / max(self.seconds, 1e-9)
         values['rollout/episodes'] = self.progress.episodes
-        self.last_print_iter, self.seconds, self._steps = now, 0.0, 0
+        self.last_print_iter = now
+        self.seconds = 0.0
+        self._steps = 0
         write_record(self._tb_logger, values, self.progress.envstep, train_iter=train_iter)
         self.logger.info(
             'envstep %d, train_iter %d: return %.1f over %d episodes',
@@ -345,7 +351,8 @@ class EpisodeLog:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
-        envs, three = len(self._return), array('f', (None, 3))
+        envs = len(self._return)
+        three = array('f', (None, 3))
         check_state(state, {'window': three, 'recent': three, 'before?': array('iu', (envs,))})
         names = list_of(TEXT, len(state.get('info_sums', ())))
         check_state(state, {'info_sums?': array('f', (None, 2)), 'info_names?': names})

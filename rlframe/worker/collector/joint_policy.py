@@ -66,7 +66,8 @@ class JointPolicy:
                 remedy='The same policy may be given several times.',
             )
         self._player_spec = spec.player
-        self._env_num, self._layout = env_num, PlayerLayout(spec.player, spec.player_num)
+        self._env_num = env_num
+        self._layout = PlayerLayout(spec.player, spec.player_num)
         # place of each given policy among the distinct ones
         self._index = np.array([self._distinct.index(policy) for policy in self._given])
         self.seating = np.tile(np.arange(spec.player_num), (env_num, 1))

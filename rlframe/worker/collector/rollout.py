@@ -108,10 +108,13 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
     ``target`` is the number of training samples or episodes, None for the policy's own number; ``train_iter`` that of the
     weights that act; ``options`` are further arguments of the collector's ``collect``.
     """
-    collector, progress, start = parts.collector, parts.progress, perf_counter()
+    collector = parts.collector
+    progress = parts.progress
+    start = perf_counter()
     envstep, episodes = progress.envstep, progress.episodes
     data = collector.collect(target, train_iter=train_iter, **options)
-    discarded, collector.discarded = collector.discarded, 0  # from now on, it is counted by who called
+    discarded = collector.discarded
+    collector.discarded = 0  # from now on, it is counted by who called
     return data, Counts(
         progress.envstep - envstep,
         collector.take_episodes(),

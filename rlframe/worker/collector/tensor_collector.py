@@ -267,7 +267,8 @@ class TensorSerialCollector(SerialCollector):
             EpisodeTooLongError: If an env does not end its episode.
             ValueError: If the number of samples is unknown, less than 1 or not divisible by the number of envs.
         """
-        target, env_num = self._target(n_sample), self._env.env_num
+        target = self._target(n_sample)
+        env_num = self._env.env_num
         steps, rest = divmod(target, env_num)
         if rest or not steps:
             raise ValueError(

@@ -70,7 +70,8 @@ class Clips:
         """Ends the running episode of an env, the ``number``-th that counts."""
         self._ended.append(Clip(return_, (env_id, number), self._running.pop(env_id, [])))
         self._ended.sort(key=lambda clip: clip[:2])
-        missing, wanted = self._n_episode - len(self._ended), shown_ranks(self._n_episode)
+        missing = self._n_episode - len(self._ended)
+        wanted = shown_ranks(self._n_episode)
         self._ended = [
             clip if any(rank <= each <= rank + missing for each in wanted) else clip._replace(pictures=[])
             for rank, clip in enumerate(self._ended)
@@ -247,7 +248,8 @@ class ISerialEvaluator(Configurable, Resettable):
         last = every.now(max(self.last_eval_iter, 0), self.last_eval_envstep)
         if train_iter != 0 and every.now(train_iter, envstep) - last < every.after(last):
             return False
-        self.last_eval_iter, self.last_eval_envstep = train_iter, max(envstep, 0)
+        self.last_eval_iter = train_iter
+        self.last_eval_envstep = max(envstep, 0)
         return True
 
     @property
@@ -257,7 +259,8 @@ class ISerialEvaluator(Configurable, Resettable):
 
     @last_due.setter
     def last_due(self, due: Mapping[str, int]) -> None:
-        self.last_eval_iter, self.last_eval_envstep = due['last_eval_iter'], due.get('last_eval_envstep', 0)
+        self.last_eval_iter = due['last_eval_iter']
+        self.last_eval_envstep = due.get('last_eval_envstep', 0)
 
     def reached(self, score: Any) -> bool:
         """Whether a score reaches ``stop_value``, up to rounding."""
@@ -316,7 +319,8 @@ class ISerialEvaluator(Configurable, Resettable):
 
     def poll(self) -> list[EvalResult]:
         """Returns the results that are available, in the order of the requests."""
-        results, self._results = self._results, []
+        results = self._results
+        self._results = []
         return results
 
     def wait(self) -> None:
@@ -365,7 +369,9 @@ class ISerialEvaluator(Configurable, Resettable):
         check_state(
             state, {'last_eval_iter': INT, 'last_eval_envstep?': COUNT, 'best': score, 'latest': score}
         )
-        self.last_due, self.best, self.latest = state, state['best'], state['latest']
+        self.last_due = state
+        self.best = state['best']
+        self.latest = state['latest']
 
 
 class VectorEvalMonitor:

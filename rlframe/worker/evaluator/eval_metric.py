@@ -79,7 +79,8 @@ class AccuracyMetric(_MeanMetric):
 class SquaredErrorMetric(_MeanMetric):
     """Mean squared distance of continuous actions from the recorded ones, in the env's own unit: ``mse``."""
 
-    name, sign = 'mse', -1
+    name = 'mse'
+    sign = -1
 
     def eval(self, inputs: Any, label: Any) -> Mapping[str, Any]:  # DI-engine's name; runs no code
         """Scores a policy's output [n] against recorded actions [n, ...]."""

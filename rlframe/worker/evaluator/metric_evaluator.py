@@ -162,7 +162,8 @@ class MetricSerialEvaluator(ISerialEvaluator):
     def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
         """Returns the mean score and the number of data that it covers."""
         self._policy.reset(None)
-        scores, count = [], 0
+        scores = []
+        count = 0
         for inputs, label in loader:
             scores.append(metric.eval(self._policy.forward(inputs, np.arange(len(inputs))), label))
             count += len(inputs)

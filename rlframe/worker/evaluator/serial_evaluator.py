@@ -224,7 +224,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
         limit = EpisodeLimit(env.spec, env.env_num, self._cfg.max_episode_len)
         self._running = played = EvaluatedEpisodes(env.env_num, episodes, limit, env.can_begin_anew)
-        rollout, log = Rollout(env, self._policy, self._seeds, limit), EpisodeLog(env.env_num, None)
+        rollout = Rollout(env, self._policy, self._seeds, limit)
+        log = EpisodeLog(env.env_num, None)
         self._begin_all(log, limit)
         abnormal = 0
         while not played.monitor.is_finished():

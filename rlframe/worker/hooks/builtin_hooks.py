@@ -53,7 +53,8 @@ class EarlyStopHook(RunHook):
         score = float(run.evaluation.score)
         is_first = self._best is None and not math.isnan(score)
         if is_first or (self._best is not None and score > self._best + self._cfg.min_delta):
-            self._best, self._worse = score, 0
+            self._best = score
+            self._worse = 0
         else:
             self._worse += 1
         self._judge(run)

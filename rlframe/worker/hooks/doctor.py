@@ -98,7 +98,8 @@ def entropy_collapse(exam: Exam, limit: float) -> str:
         kind = 'standard deviation'
         share = math.exp(min(entropy / math.prod(space.shape), 50) - 0.5 * math.log(2 * math.pi * math.e))
     else:
-        kind, share = 'entropy share', entropy / largest
+        kind = 'entropy share'
+        share = entropy / largest
     if share >= limit:
         return ''
     return (

@@ -211,7 +211,8 @@ class HookList:
     """Calls the hooks of a run, by name, in the order of the config, and saves their states."""
 
     def __init__(self, hooks: Mapping[str, RunHook], run: RunView) -> None:
-        self._hooks, self.run = dict(hooks), run
+        self._hooks = dict(hooks)
+        self.run = run
         for name, hook in hooks.items():
             hook.name = name
         self.methods: dict[str, list[tuple[str, Method]]] = {
@@ -252,7 +253,8 @@ class HookList:
     def evaluated(self, result: Any) -> None:
         """Calls the hooks after an evaluation."""
         due = getattr(self.run.evaluator, 'last_eval_iter', result.train_iter)
-        self.run.evaluation, self.run.is_extra = result, result.train_iter > due
+        self.run.evaluation = result
+        self.run.is_extra = result.train_iter > due
         self.call('after_eval')
 
     def saved(self, path: Path) -> None:
@@ -262,7 +264,8 @@ class HookList:
 
     def end(self, solved: bool, finished: bool) -> None:
         """Calls the hooks at the end of training, which reached the goal (``solved``), or is complete (``finished``)."""
-        ended = 'stopped' if self.stop_reason else 'done' if finished else 'interrupted'
+        ended = 'done' if finished else 'interrupted'
+        ended = 'stopped' if self.stop_reason else ended
         self.run.outcome = 'solved' if solved else ended
         self.call('after_run')
 
@@ -278,7 +281,8 @@ class HookList:
 
     def fail(self, error: BaseException) -> None:
         """Calls the hooks of ``on_exception``; what they raise is added to the error as notes."""
-        self.run.error, self.run.outcome = error, 'failed'
+        self.run.error = error
+        self.run.outcome = 'failed'
         for name, method in self.methods['on_exception']:
             try:
                 method(self.run)

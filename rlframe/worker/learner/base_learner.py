@@ -206,7 +206,8 @@ class BaseLearner(Configurable):
 
     @policy.setter
     def policy(self, policy: Any) -> None:
-        self._policy, self.monitor = policy, Monitor()
+        self._policy = policy
+        self.monitor = Monitor()
         if self._cfg.log_policy:
             self.info(policy.info())
 
@@ -324,7 +325,8 @@ class BaseLearner(Configurable):
         """
         if self.get_data is None:
             raise ValueError('set learner.get_data, a function of the batch size, before start()')
-        get_data, size = self.get_data, self._policy.get_attribute('batch_size')
+        get_data = self.get_data
+        size = self._policy.get_attribute('batch_size')
         self._loader = iter(lambda: get_data(size), None)
 
     def call_hook(self, name: str) -> None:
@@ -335,7 +337,8 @@ class BaseLearner(Configurable):
 
     def _is_due(self, every: int | str) -> bool:
         """Whether hooks with this interval run in this train iteration: the first one after a multiple of it."""
-        train_iter, each = self._progress.train_iter, Every.of(every)
+        train_iter = self._progress.train_iter
+        each = Every.of(every)
         now, before = each.now(train_iter, self.collector_envstep), each.now(train_iter - 1, self.learned_at)
         return each.ends(now) > each.ends(before)
 

@@ -156,7 +156,8 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             return self._gather(np.empty(0, np.int64))
         self._remove_stale(cur_learner_iter)
         try:
-            need, have = math.ceil(size * self._min_ratio), self.count()
+            need = math.ceil(size * self._min_ratio)
+            have = self.count()
             if have < max(need, 1):
                 raise self._underflow(need, have)
             draw = self._draw(size, sample_range)

@@ -488,7 +488,8 @@ class NaiveReplayBuffer(IBuffer):
         """
         if self._priorities is not None and priority is not None:
             self._priorities.check(priority)
-        self._envstep, count = envstep, len(block)
+        self._envstep = envstep
+        count = len(block)
         if not count:
             return 0
         if self._storage is None:

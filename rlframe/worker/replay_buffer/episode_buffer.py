@@ -106,7 +106,8 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the state, in which the steps of all episodes are joined to columns."""
-        storage, episodes = self._storage, self._newest()
+        storage = self._storage
+        episodes = self._newest()
         saved: dict[str, Any] = {}
         if storage is not None:
             saved = {'capacity': storage.capacity, 'first': storage.first, 'stop': storage.stop}

@@ -109,7 +109,8 @@ class FramePool:
         """
         flat = np.ascontiguousarray(stacks).reshape(*stacks.shape[:2], -1)
         number = np.empty(flat.shape[:2], np.int64)
-        done, before = 0, self.stop
+        done = 0
+        before = self.stop
         while done < len(flat):
             rows, self.stop = self._kernels.keep(
                 flat[done:],
@@ -159,7 +160,8 @@ class FramePool:
 
     def restore(self, first: int, images: Array) -> None:
         """Takes over frames with consecutive numbers, in an empty pool."""
-        self.first, self.stop = first, first + len(images)
+        self.first = first
+        self.stop = first + len(images)
         size = max(len(self._frames), len(images) + self._stack)
         if size > len(self._frames):
             self._frames = np.empty((size, self._frames.shape[1]), np.uint8)
@@ -267,7 +269,8 @@ class FrameStorage(RingStorage):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._restore(state)
         saved = part_of(state, 'columns', dict_of(COLUMN))
-        self._columns, self._segments = {}, dict(getattr(saved, 'segments', {}))
+        self._columns = {}
+        self._segments = dict(getattr(saved, 'segments', {}))
         self._names = tuple(part_of(state, 'stacked', list_of(TEXT)))
         columns = to_numpy(saved)
         with part('frames'):
@@ -277,7 +280,9 @@ class FrameStorage(RingStorage):
 
     def _load_frames(self, saved: Mapping[str, Any], numbers: Sequence[Array]) -> None:
         """Restores the pool, if the numbers of all stacks are those of saved frames."""
-        images, first, stop = to_numpy(saved['columns']['image']), saved['first'], saved['stop']
+        images = to_numpy(saved['columns']['image'])
+        first = saved['first']
+        stop = saved['stop']
         shapes = {(number.dtype, number.shape[1:]) for number in numbers}
         is_known = all(not number.size or first <= number.min() <= number.max() < stop for number in numbers)
         is_column = [(dtype == np.int64, len(shape)) for dtype, shape in shapes] == [(True, 1)]

@@ -51,7 +51,8 @@ class PrioritizedSampler:
         self._beta_step = (1 - options.beta) / options.anneal_step if options.anneal_step else 0.0
         self.max_priority = 1.0
         """Largest priority that the learner reported; the priority of new items."""
-        self._by_batch, self._rng = options.is_normalization == 'batch', rng
+        self._by_batch = options.is_normalization == 'batch'
+        self._rng = rng
         self._nodes = sum_tree.empty_tree(capacity)
         self._use = np.zeros(capacity, np.int32)
         self.count = 0
@@ -108,7 +109,8 @@ class PrioritizedSampler:
         running = np.cumsum(weight)
         mass = (np.arange(size) + self._rng.random(size)) * (running[-1] / size)
         found = np.minimum(np.searchsorted(running, mass, side='right'), len(slot) - 1)
-        slot, least = slot[found], float((weight[found] if self._by_batch else weight).min())
+        slot = slot[found]
+        least = float((weight[found] if self._by_batch else weight).min())
         described = sum_tree.describe(self._nodes[0], self._use, slot, least, self.beta, storage.stop)
         return Draw(slot, *described)
 

@@ -152,7 +152,8 @@ class StorageRange:
     """The items of a storage in a slice of ages, counted within it: ``slice(-1000, None)`` is the newest thousand."""
 
     def __init__(self, storage: Storage, age: slice) -> None:
-        self._storage, self._age = storage, range(*age.indices(len(storage)))
+        self._storage = storage
+        self._age = range(*age.indices(len(storage)))
 
     def __len__(self) -> int:
         return len(self._age)
@@ -252,7 +253,8 @@ class Ring:
 
     def advance(self, count: int) -> int:
         """Numbers new rows, which overwrite the oldest ones, and returns how many of those go."""
-        before, self.stop = self.first, self.stop + count
+        before = self.first
+        self.stop = self.stop + count
         self.first = max(before, self.stop - self.capacity)
         return self.first - before
 
@@ -371,7 +373,8 @@ class RingStorage(Ring):
         """Restores rows and numbers."""
         self._restore(state)
         columns = part_of(state, 'columns', dict_of(COLUMN))
-        self._columns, self._segments = {}, dict(getattr(columns, 'segments', {}))
+        self._columns = {}
+        self._segments = dict(getattr(columns, 'segments', {}))
         self.push(to_numpy(columns))
         self._check_restored(state)
 

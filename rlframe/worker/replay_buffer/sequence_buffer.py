@@ -46,7 +46,10 @@ class Trajectories:
         ``env_id`` is the env of each row, [n]; ``begins`` and ``ends`` mark rows that start and end a trajectory, [n].
         """
         order = np.argsort(env_id, kind='stable')
-        env, begun, ended, number = env_id[order], begins[order], ends[order], row + order
+        env = env_id[order]
+        begun = begins[order]
+        ended = ends[order]
+        number = row + order
         is_same = env[1:] == env[:-1]
         before = np.full(len(env), NONE)
         before[1:] = np.where(is_same & ~ended[:-1], number[:-1], NONE)

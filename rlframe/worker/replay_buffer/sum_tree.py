@@ -77,7 +77,8 @@ def empty_tree(capacity: int) -> Nodes:
 @kernel
 def parents(node: IntArray, count: int) -> int:
     """Replaces the first ``count`` nodes by their parents, one that neighbours share only once, and counts them."""
-    kept, last = 0, -1
+    kept = 0
+    last = -1
     for i in range(count):
         parent = node[i] // FANOUT
         if parent != last:
@@ -93,7 +94,8 @@ def refresh(nodes: Nodes, slot: IntArray) -> None:
     node = slot.copy()
     count = parents(node, len(slot))
     for i in range(count):
-        mass, least = 0.0, np.float32(np.inf)
+        mass = 0.0
+        least = np.float32(np.inf)
         for c in range(FANOUT):
             weight = leaf[node[i], WEIGHT, c]
             mass += weight
@@ -104,7 +106,8 @@ def refresh(nodes: Nodes, slot: IntArray) -> None:
         count = parents(node, count)
         for i in range(count):
             block = start[level - 1] + node[i]
-            mass, least = 0.0, np.float32(np.inf)
+            mass = 0.0
+            least = np.float32(np.inf)
             for c in range(FANOUT):
                 mass += total[block, c]
                 least = min(least, low[block, c])
@@ -241,7 +244,8 @@ def update(
         is_valid &= 0 <= new[i] <= MAX_PRIORITY
     if not is_valid:
         return False, -1.0
-    kept, highest = 0, -1.0
+    kept = 0
+    highest = -1.0
     changed = np.empty(len(new), np.int64)
     for i in range(len(new)):
         s = slot[i]
