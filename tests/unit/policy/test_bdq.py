@@ -124,21 +124,40 @@ def test_levels_of_di_engines_actions_are_branches() -> None:
     assert make_factory(cfg).spec.action_space == spaces.MultiDiscrete([4])
 
 
-def test_dials_are_learned_with_a_branch_for_each(tmp_path: Path) -> None:
-    options: dict[str, Any] = {
-        'discount_factor': 0.5,
-        'model.encoder_hidden_size_list': [64],
-        'learn.learning_rate': 3e-3,
-        'learn.target_update_freq': 50,
-        'other.eps': dict(type='linear', start=1.0, end=0.05, decay=2000),
-    }
+def steps_to_dials(policy: str, folder: Path, seed: int = 0, **options: Any) -> int:
+    """Returns the env steps until an evaluation hits 95 of 100 dials; 30,000 if none does."""
     run = rlframe.train(
         env=Dials,
-        policy='bdq',
-        max_env_step=10_000,
+        policy=policy,
+        seed=seed,
+        max_env_step=30_000,
         stop_value=7.6,
-        folder=tmp_path / 'run',
+        folder=folder,
         progress=False,
         overrides={f'policy.{name}': value for name, value in options.items()},
     )
-    assert run.solved, run.best
+    return run.progress.envstep if run.solved else 30_000
+
+
+FAST: dict[str, Any] = {
+    'discount_factor': 0.5,
+    'model.encoder_hidden_size_list': [64],
+    'learn.learning_rate': 3e-3,
+    'learn.target_update_freq': 50,
+    'other.eps': dict(type='linear', start=1.0, end=0.05, decay=2000),
+}
+
+
+def test_dials_are_learned_with_a_branch_for_each(tmp_path: Path) -> None:
+    assert steps_to_dials('bdq', tmp_path / 'bdq', **FAST) < 10_000
+
+
+@pytest.mark.slow
+def test_dials_need_no_more_env_steps_than_with_ppo(tmp_path: Path) -> None:
+    rates = 3e-4, 1e-3, 3e-3
+    ppo = [
+        steps_to_dials('ppo', tmp_path / f'ppo{i}', **{'learn.learning_rate': rate})
+        for i, rate in enumerate(rates)
+    ]
+    bdq = [steps_to_dials('bdq', tmp_path / f'bdq{seed}', seed, **FAST) for seed in range(3)]
+    assert max(bdq) <= min(ppo), (bdq, ppo)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -10,6 +11,7 @@ import pytest
 import torch
 from policy_toys import OBS, apart, random_rows
 
+import rlframe
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
@@ -79,3 +81,9 @@ def test_without_weight_it_is_sac_with_as_many_critics() -> None:
 def test_one_critic_has_none_to_differ_from() -> None:
     with pytest.raises(ConfigError, match=r'learn\.eta.*one critic'):
         create_policy({'type': 'edac', 'model': {'twin_critic': False, 'n_critic': None}}, SPEC)
+
+
+@pytest.mark.slow
+def test_it_learns_while_it_acts(tmp_path: Path) -> None:
+    run = rlframe.train('pendulum_edac', stop_value=-200, folder=tmp_path / 'run', progress=False)
+    assert run.solved, f'{run.best} after {run.progress.envstep:,} env steps'
