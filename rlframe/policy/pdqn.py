@@ -108,13 +108,14 @@ class PDQNPolicy(QPolicy):
         unused={'learn.update_circle': 'every update minimises both losses, where DI-engine takes turns'},
     )
     toy = QPolicy.toy | dict(
+        collect=dict(n_sample=32),
         learn=dict(
             batch_size=64,
             learning_rate=3e-3,
             learning_rate_actor=1e-3,
             target_theta=0.05,
             update_per_collect=8,
-        )
+        ),
     )
 
     @classmethod
