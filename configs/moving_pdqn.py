@@ -2,7 +2,7 @@
 
 main_config = dict(
     exp_name='moving_pdqn',  # the run folder adds the seed, and a number where it exists already
-    max_env_step=200_000,
+    max_env_step=240_000,
     env=dict(
         env_id='rlframe/Moving-v0',
         collector_env_num=8,
@@ -11,7 +11,7 @@ main_config = dict(
     ),
     policy=dict(
         cuda=False,
-        discount_factor=0.95,  # an early stop is worth much more than a late one
+        discount_factor=0.97,  # with 0.99, wasting a step costs too little to be learned soon
         nstep=3,
         # sizes of in- and output come from the env
         model=dict(
@@ -23,16 +23,16 @@ main_config = dict(
         learn=dict(
             update_per_collect=8,  # train iterations
             batch_size=128,
-            learning_rate=dict(type='linear', start=1e-3, end=1e-4, decay=200_000),  # decay in env steps
+            learning_rate=dict(type='linear', start=1e-3, end=1e-4, decay=240_000),  # decay in env steps
             learning_rate_actor=1e-4,
             target_theta=0.005,
             learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
         ),
         collect=dict(n_sample=64, noise_sigma=0.1),  # training samples per round, over all envs
-        eval=dict(evaluator=dict(eval_freq=2500)),  # train iterations
+        eval=dict(evaluator=dict(eval_freq=3000)),  # train iterations
         other=dict(
             eps=dict(type='linear', start=1.0, end=0.05, decay=40_000),
-            replay_buffer=dict(replay_buffer_size=200_000),  # transitions
+            replay_buffer=dict(replay_buffer_size=240_000),  # transitions
         ),
     ),
 )
