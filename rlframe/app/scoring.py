@@ -201,7 +201,7 @@ def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
 
 
 def _with_episodes(data: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
-    """Returns a config pair whose evaluator plays episodes, even if that of the run scored its policy on data."""
+    """Returns a config pair whose evaluator plays episodes, even if the run scored its policy on data."""
     tree = user_tree(data['main_config'], data['create_config'], request.overrides)[0]
     import_named(tree)
     chosen = {'type': 'interaction', **config.section_at(tree, ('policy', 'eval', 'evaluator'))}

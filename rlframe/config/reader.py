@@ -36,7 +36,7 @@ def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
 
 
 def own_parts(cfg: ResolvedConfig, model: Any = None) -> list[str]:
-    """Returns the dotted keys of what no other program can create, each with what it is.
+    """Returns the dotted keys of objects that no other program can create, with a description of each.
 
     These are a network that was passed, classes and functions without a module, and components of the main script.
     """

@@ -383,6 +383,6 @@ def spec_of(env: Any) -> EnvSpec:
 
 
 def _own_space(env: Any, name: str) -> Any:
-    """Returns the space of that name of an env, or of one env of a vector, which need not have one of all its envs."""
+    """Returns a space of an env by name; of a vector env, the space of one of its envs."""
     single = getattr(env, f'single_{name}', None)
     return single if single is not None else getattr(env, name)

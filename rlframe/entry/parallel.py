@@ -27,7 +27,7 @@ DEFAULT_PORT = 7235
 def coordinated(
     cfg: ExperimentConfig, args: Args, folder: Path | Callable[[], Path] | None, saved: OpenCheckpoint | None
 ) -> ParallelPipeline:
-    """Returns a run whose coordinator is in this process; the arguments are those of ``train._run``."""
+    """Returns a run with its coordinator in this process; for the arguments see ``train._run``."""
     from rlframe.parallel.pipeline import ParallelPipeline
 
     launches = args.mode != 'coordinator'

@@ -254,7 +254,7 @@ def columns_of(space: Any, rows: list[Any]) -> Any:
 
 
 class TupleGame:
-    """An env of Gymnasium for P agents, whose spaces are tuples and whose reward is a list, in PettingZoo's parallel interface.
+    """Gives PettingZoo's parallel interface to a Gymnasium env for P agents, with tuples as spaces and a list as reward.
 
     Each episode has a new env, so that its seed alone determines it; envs may keep something of the last episode.
 

@@ -215,7 +215,7 @@ class EnvFactory(Configurable, ABC):
 
     @property
     def spec(self) -> EnvSpec:
-        """What a policy must know of what it, or one player, sees and does.
+        """The observation and action spaces of one player.
 
         The first read makes an env and closes it, unless a manager has made some already.
 

@@ -412,7 +412,7 @@ def moves_in_turn(spec: Any) -> bool:
 
 
 def _spec_of(spec: Any, task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> EnvSpec:
-    """Returns what a policy must know about a task of one player, whose observations are those of ``rows``.
+    """Returns the spec of a task of one player, with the observations of ``rows``.
 
     Raises:
         EnvError: If several players act in it.

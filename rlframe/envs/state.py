@@ -210,7 +210,7 @@ class Writer:
         return {'kind': type(value).__name__, 'items': items}
 
     def set(self, value: Any, path: str) -> Node:
-        """Writes a set, whose order from now on is that of a restored one."""
+        """Writes a set, and gives it the order that it will have after it is restored."""
         items = [self._key(item, path) for item in value]
         refill(value, list(value))
         return {'kind': 'set', 'items': items}

@@ -162,7 +162,7 @@ class LearnerAggregator:
         return {'gpu': self._cfg.policy.learn['num_learners'], 'cpu': usable_cores()}
 
     def deal_with_learner_start(self, task: LearnMode) -> LearnMode:
-        """Returns a learn face, of that of the policy, whose ``forward`` makes all learners update."""
+        """Returns the policy's learn face with a ``forward`` that makes all learners update."""
         self._forward, own = task.forward, self.policy.get_setting_learn
 
         def forward(data: Batch, **settings: Any) -> Any:

@@ -303,7 +303,7 @@ def option(default: T | Field, *, range: str = '', unit: str = '', doc: str = ''
 
 
 class Section(ResolvedConfig):
-    """Declares the options of a section, and is the type of that section in a config.
+    """Declares the options of a section; configs use it as the section's type.
 
     ::
 

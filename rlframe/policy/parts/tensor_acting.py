@@ -154,7 +154,7 @@ class GreedyTensorActing(TensorActing):
 
 
 def action_map(spec: EnvSpec, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Returns the map from actions as a network means them to those of an env, as that of ``ActionMap``."""
+    """Returns the function that turns actions of a network into actions of an env, as ``ActionMap`` does."""
     space: Any = spec.action_space
     shape = tuple(space.shape or ())
     dtype: torch.dtype = getattr(torch, str(space.dtype))

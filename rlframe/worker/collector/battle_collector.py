@@ -309,7 +309,7 @@ class PlayerCollector(SerialCollector):
         return PlayerRecorder(env_num, player_num, recorded, self._make_rows, self._mark_episodes)
 
     def _make_rows(self, player: int, env_num: int) -> TrajectoryRecorder:
-        """Creates the recorder of one player, as the policy of that player needs it."""
+        """Creates the recorder that the policy of one player needs."""
         return super()._make_recorder(env_num, self._policy.policy_of(player))
 
     def _append(

@@ -209,7 +209,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
         }
 
     def close(self) -> None:
-        """Does nothing: the loader stays its maker's to close."""
+        """Does nothing: whoever made the loader closes it."""
 
     def state_dict(self) -> dict[str, Any]:
         return {**self.last_due, 'best': copy.deepcopy(self.best), 'latest': copy.deepcopy(self.latest)}

@@ -128,7 +128,7 @@ class RunHook(Configurable):
         self._cfg = self.resolve_config(cfg)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Checks that methods which look like those of events are those of events.
+        """Checks that every method named like an event handler handles an event that exists.
 
         Raises:
             HookError: If one is named like an event but is none; the nearest event is named.

@@ -117,7 +117,7 @@ def refresh(nodes: Nodes, slot: IntArray) -> None:
 
 @kernel
 def choose(child: FloatArray, mass: float) -> tuple[int, float]:
-    """Returns the child that ``mass`` falls on, and the rest of ``mass`` for the children of that one.
+    """Returns the child that ``mass`` falls on, and the rest of ``mass``, which chooses among the child's children.
 
     Rounding can leave a remainder beyond all children: then the last present child is chosen, here and below.
     """
