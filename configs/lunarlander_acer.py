@@ -1,4 +1,4 @@
-"""ACER on LunarLander-v3: return 264.1, seeds 0-1 (worst 262.5), 1,000,000 env steps, 216 s of CPU time."""
+"""ACER on LunarLander-v3: return 256.6, seeds 0-2 (worst 241.7), 1,000,000 env steps, 217 s of CPU time."""
 
 main_config = dict(
     exp_name='lunarlander_acer',
@@ -8,7 +8,7 @@ main_config = dict(
         collector_env_num=16,
         evaluator_env_num=25,
         n_evaluator_episode=50,
-        stop_value=240,  # its authors ask for 200
+        stop_value=220,  # its authors ask for 200
     ),
     policy=dict(
         cuda=False,
@@ -16,18 +16,18 @@ main_config = dict(
         discount_factor=0.99,
         model=dict(encoder_hidden_size_list=[128, 128]),
         learn=dict(
-            update_per_collect=4,  # train iterations
+            update_per_collect=8,  # train iterations
             batch_size=16,  # sequences
             learning_rate_actor=5e-4,
             learning_rate_critic=1e-3,
-            entropy_weight=0.01,
+            entropy_weight=0.003,
             grad_clip_norm=10,
         ),
         collect=dict(
             n_sample=320,  # env steps per round: 20 of each of 16 envs
             collector=dict(mark_episodes=True),
         ),
-        eval=dict(evaluator=dict(eval_freq=1000)),  # train iterations: 80,000 env steps
+        eval=dict(evaluator=dict(eval_freq=1500)),  # train iterations: 60,000 env steps
         other=dict(replay_buffer=dict(replay_buffer_size=50_000, unroll_len=20)),  # env steps
     ),
 )
