@@ -135,6 +135,9 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
         EnvContractError: If it is not ``(obs, info)`` with an observation of the declared shape.
         NonFiniteError: If the observation contains a NaN or an infinity.
     """
+    if _is_usual_first(answer, spec, episode):
+        usual: Array = answer[0]
+        return usual
     what = f'reset() of env {env}, episode {episode},'
     form_of(answer, spec, what)
     remark_mask(answer[1], spec, remarks)
@@ -150,6 +153,24 @@ def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remar
     if has_mask(spec.observation_space):
         check_masks(obs[None], np.array([False]), np.array([env]), spec, lambda env: (episode, 0))
     return obs
+
+
+def _is_usual_first(answer: Any, spec: EnvSpec, episode: int) -> bool:
+    """Whether the return value of ``reset`` obviously meets the contract: an array in a box, and a dict without a mask.
+
+    The checks of ``first_obs`` take three times as long, which is 5 % of collection in short episodes.
+    """
+    if not isinstance(answer, tuple) or len(answer) != 2 or not isinstance(answer[1], dict):
+        return False
+    obs, info = answer
+    space: Any = spec.observation_space
+    if type(obs) is not np.ndarray or not hasattr(space, 'low') or ACTION_MASK in info:
+        return False
+    if obs.shape != space.shape or obs.dtype != space.dtype:
+        return False
+    if episode <= CHECKED_STEPS and not ((obs >= space.low).all() and (obs <= space.high).all()):
+        return False
+    return is_finite(obs)
 
 
 def check_step(answer: Any, spec: EnvSpec, env: int, episode: int, step: int, remarks: Remarks) -> None:
