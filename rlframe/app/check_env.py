@@ -116,7 +116,7 @@ def method_at(env: Any, method: str) -> str:
     try:
         function = getattr(type(env.unwrapped), method)
         file = inspect.getsourcefile(function)
-        (lines, start) = inspect.getsourcelines(function)
+        lines, start = inspect.getsourcelines(function)
         tree = ast.parse(textwrap.dedent(''.join(lines)))
     except (AttributeError, OSError, TypeError, SyntaxError):
         return ''

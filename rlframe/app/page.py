@@ -38,8 +38,9 @@ TEMPLATE = Path(__file__).with_name('report.html')
 MOST_ROWS, MOST_CURVES = 200, 60
 """Evaluations, and curves of other metrics, that a report shows."""
 LOG_BYTES = 4 * 2**20
+"""Bytes at the end of a log that are read."""
 MOST_WARNINGS = 40
-"""Bytes at the end of a log that are read, and warnings that are shown."""
+"""Warnings that are shown."""
 TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 """Metrics that only grow, which other parts of the page show."""
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')

@@ -40,16 +40,18 @@ Settings = dict[str, Any]
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
 EVALUATIONS = 25
+"""Evaluations within a budget."""
 FIRST_STEPS = (200, 1000)
+"""Fewest and most env steps between the first evaluations."""
 GROWTH = 10
-"""Evaluations within a budget, the fewest and most env steps between the first ones, and what share of the steps so far, in
-percent, lies between later ones: a run that is solved early has as many points as a long one, and a long one spends at
-most a tenth of its time on them."""
+"""Share of the env steps so far, in percent, between later evaluations: a run that is solved early has as many points as a
+long one, and a long one spends at most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
 BUFFER_SIZE = 100_000
+"""Largest replay buffer, in transitions."""
 BUFFER_BYTES = 2 * 2**30
-"""Largest replay buffer: in transitions, and in bytes for transitions with images."""
+"""Largest replay buffer of transitions with images, in bytes."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
 GAMES, GAME_STEPS = 64, 250

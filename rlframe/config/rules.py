@@ -336,7 +336,7 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
         return None
     unit = env_num * collector_num(known)
     steps = n_sample // unit
-    (unroll_len, batch_size) = map(known.get, keys)
+    unroll_len, batch_size = map(known.get, keys)
     length = unroll_len or min(steps, batch_size or steps)
     if n_sample % unit:
         return None

@@ -162,7 +162,7 @@ def _replace(file: Path, text: str) -> None:
 def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
     """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
     main = to_plain(cfg)
-    (_, options) = find_schema(to_plain(cfg), [])
+    _, options = find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
     for key, _ in _forwarded(options):
         take_at(main, key)

@@ -17,8 +17,9 @@ from rlframe.utils.schema import COUNT, FINITE, FLAG, GENERATOR, array, check_st
 from rlframe.utils.serialize import checked_bits
 
 NO_ACTION = ale_py.Action.NOOP
+"""The action that does nothing."""
 ACTIONS = 18
-"""The action that does nothing, and the number of all actions."""
+"""Number of all actions."""
 MOST_DIFFERENCE = 1024
 """Bytes by which two states of a game differ at most: they contain numbers as text."""
 

@@ -184,8 +184,8 @@ class DiagonalGaussian(ActionDistribution):
         return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
 
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        (mean, log_std) = logit.split(self.size, 1)
-        (other_mean, other_log_std) = other.split(self.size, 1)
+        mean, log_std = logit.split(self.size, 1)
+        other_mean, other_log_std = other.split(self.size, 1)
         log_std = log_std.clamp(*LOG_STD_RANGE)
         other_log_std = other_log_std.clamp(*LOG_STD_RANGE)
         distance = (log_std.exp().square() + (mean - other_mean).square()) * (-2 * other_log_std).exp()

@@ -50,7 +50,7 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
     Raises:
         ConfigError: If torchrun started another number of processes than the config has learners, or may not end them all.
     """
-    (rank, size) = world()
+    rank, size = world()
     count = cfg.policy.learn['num_learners']
     if count != size:
         raise ConfigError(
@@ -198,7 +198,7 @@ class LearnerAggregator:
         if ends := self._ends():  # a message to one that is gone may wait for ever
             raise RuntimeError(ends)
         policy = self.policy
-        (data, settings) = task
+        data, settings = task
         message = {'data': data, 'settings': dict(settings), 'info': self._info}
         message['acting'] = policy.get_attribute('acting').state()
         if self._sent != policy.loads:

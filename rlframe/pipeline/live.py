@@ -112,8 +112,9 @@ def redraws(console: Console) -> bool:
 
 
 MEASURED_SECONDS = 5.0
+"""Seconds of training before the remaining time is shown."""
 LONGEST_SECONDS = 100 * 86_400.0
-"""Seconds of training before the remaining time is shown, and the longest remaining time that is shown."""
+"""Longest remaining time that is shown, in seconds."""
 
 
 LONG_STEPS = 1000

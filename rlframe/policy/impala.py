@@ -90,7 +90,7 @@ def vtrace_advantages(policy: PPOPolicy, data: Batch) -> Rows:
     tensor = policy.tensor
     sequences = Sequences(np.asarray(data['begins']))
     count = len(data)
-    (row, step, sequence) = sequences.rows(np.arange(len(sequences)))
+    row, step, sequence = sequences.rows(np.arange(len(sequences)))
     is_last = step == sequences.length[sequence] - 1
     log_prob, value = _seen_now(policy, data, sequences)
     following = tensor(np.where(is_last, count + sequence, row + 1))

@@ -432,7 +432,7 @@ class ShardedReplayBuffer(IBuffer):
 
     def _addressed(self, sent: Sent, number: int) -> Batch:
         """Returns drawn rows with addresses that contain the shard and, in the unique id, its generation."""
-        (call, generation) = sent
+        call, generation = sent
         count = len(self.shards)
         rows = call.value[0][number]
         found: Batch = rows.replace(

@@ -99,7 +99,7 @@ def _arrays(header: Mapping[str, Any], data: Array) -> dict[str, Array]:
     for name, facts in sorted(header.items(), key=lambda item: item[1]['data_offsets']):
         dtype = np.dtype(DTYPES[facts['dtype']])
         shape = facts['shape']
-        (start, stop) = facts['data_offsets']
+        start, stop = facts['data_offsets']
         numbers = [*shape, start, stop]
         if not all(type(number) is int and number >= 0 for number in numbers) or len(shape) > MOST_AXES:
             raise ValueError(f'{name}: bad shape or offsets')
