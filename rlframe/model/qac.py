@@ -246,7 +246,7 @@ class RecurrentQAC(nn.Module):
     ) -> None:
         super().__init__()
         actions = action_size(spec)
-        (head, outputs) = HEADS[actor]
+        head, outputs = HEADS[actor]
         read, values = (0, actions) if actor == 'categorical' else (actions, quantiles)
         sizes, widths = encoder_hidden_size_list, critic_hidden_size_list
 

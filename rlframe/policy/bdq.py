@@ -100,10 +100,5 @@ class BDQPolicy(QPolicy):
             action = np.where(self.rng.random(action.shape) < eps, drawn, action)
         return self._output(action)
 
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        if self._noisy:
-            self.model.eval()
-        action = self.distribution.mode(self.q_value(obs).numpy())
-        if self._noisy:
-            self.model.train()
-        return self._output(action)
+    def _best(self, obs: Array) -> Array:
+        return self.distribution.mode(self.q_value(obs).numpy())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -151,7 +150,8 @@ class QACUpdate(Update):
         from rlframe.data.composite import unit_size
 
         self.targets = Targets(cfg, model, self.device)
-        self._action_size = unit_size(spec.action_space)
+        self.action_size = unit_size(spec.action_space)
+        """Numbers that the actor gives for an action."""
 
     def init_learn(self) -> None:
         super().init_learn()
@@ -171,7 +171,7 @@ class QACUpdate(Update):
 
     def noise(self, rng: np.random.Generator, count: int) -> Array:
         """Returns standard normal numbers for actions of a batch, float32 [B, A]."""
-        return rng.standard_normal((count, self._action_size), np.float32)
+        return rng.standard_normal((count, self.action_size), np.float32)
 
     def fitted(self, fit: Fit, rows: Rows) -> Loss:
         """Returns the loss of critics, from how well each agrees with the target."""
@@ -217,7 +217,7 @@ class QACPolicy(Policy):
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         output = self.model.actor(obs)
-        size = int(getattr(self._action_space, 'n', self._action_size))
+        size = int(getattr(self._action_space, 'n', self.update.action_size))
         return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
@@ -241,17 +241,10 @@ class QACPolicy(Policy):
 
     # acting
 
-    @cached_property
-    def _action_size(self) -> int:
-        """Numbers that the actor gives for an action."""
-        from rlframe.data.composite import unit_size
-
-        return unit_size(self._action_space)
-
     def init_collect(self) -> None:
         self.init_eval()
         self._noise = ExplorationNoise(
-            self._action_size, self._cfg.collect.get('noise_correlation', 0.0), self.rng
+            self.update.action_size, self._cfg.collect.get('noise_correlation', 0.0), self.rng
         )
         self.acting.parts['noise'] = self._noise
 
@@ -271,7 +264,8 @@ class QACPolicy(Policy):
         output = self.acted(obs)
         if self.actor_kind == 'deterministic':
             action: torch.Tensor = output.add_(noise, alpha=settings.get('noise_sigma', 0.0)).clamp_(-1, 1)
-            if eps := settings.get('eps'):
+            eps = settings.get('eps')
+            if eps:
                 is_random = self.tensor(self.rng.random((len(action), 1)) < eps)
                 action = torch.where(is_random, torch.special.erf(noise / math.sqrt(2)), action)  # uniform
             return action
@@ -302,7 +296,9 @@ class QACPolicy(Policy):
         with torch.inference_mode():
             tensor = self.tensor(obs)
             unit = self.explore(tensor, noise, **settings)
-            return self._output(self._meant(unit, tensor), before | {'unit_action': unit.cpu().numpy()})
+            if self._hybrid is not None:
+                before = before | {'unit_action': unit.cpu().numpy()}
+            return self._output(self._meant(unit, tensor), before)
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
@@ -315,7 +311,7 @@ class QACPolicy(Policy):
             tensor = self.tensor(obs)
             if not self._draws_in_eval:
                 return self._output(self.best_action(tensor), {})
-            size = len(env_id), self._action_size
+            size = len(env_id), self.update.action_size
             noise = self.tensor(self._eval_rng.standard_normal(size, np.float32))
             return self._output(self._meant(self.explore(tensor, noise), tensor), {})
 
@@ -342,10 +338,8 @@ class QACPolicy(Policy):
     # settings and state
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        sigma = self._cfg.collect.get(
-            'noise_sigma'
-        )  # like eps an option of policies with a deterministic actor
-        settings = {'noise_sigma': sigma, 'eps': self._cfg.other.get('eps')}
+        # options of policies with a deterministic actor
+        settings = {'noise_sigma': self._cfg.collect.get('noise_sigma'), 'eps': self._cfg.other.get('eps')}
         step = info['envstep']
         return {name: schedule_of(value)(step) for name, value in settings.items() if value is not None}
 

@@ -13,7 +13,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences, remembered
 from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
 from rlframe.policy.parts.outputs import Cost, Output, Values, chosen
-from rlframe.policy.parts.sequences import Rows, reward_windows
+from rlframe.policy.parts.sequences import Rows, listed_rows, reward_windows
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlframe.model.core import Remembered
 
 PIECE = 256
-"""Steps that are valued at a time for first priorities, whose errors are computed for its square at a time."""
+"""Steps that are valued at a time for first priorities; their errors are computed for PIECE² steps at a time."""
 RESCALE_EPS = 1e-3
 """Share of the value that ``rescale`` leaves linear, so that it can be inverted."""
 
@@ -230,8 +230,7 @@ class R2D2Policy(QPolicy):
         ``value`` and ``reached`` are those of all new steps, [M]; see ``_acting_values``.
         """
         cfg = self._cfg
-        sequence = np.repeat(np.arange(len(start)), length)
-        row = np.arange(len(sequence)) + np.repeat(start - np.cumsum(length) + length, length)
+        row, _, sequence = listed_rows(start, length)
         stop = np.repeat(start + length, length)
         reward, discount, last = reward_windows(new['reward'], row, stop, cfg.nstep, cfg.discount_factor)
         discount = np.where(new['terminated'][last], np.float32(0), discount)

@@ -132,11 +132,18 @@ class Sequences:
         Returns:
             Of each row its number, its step within its sequence, and its sequence, counted among those chosen, [R].
         """
-        length = self.length[chosen]
-        first = np.cumsum(length) - length
-        step = np.arange(length.sum()) - np.repeat(first, length)
-        row = np.repeat(self.start[chosen], length) + step
-        return row, step, np.repeat(np.arange(len(chosen)), length)
+        return listed_rows(self.start[chosen], self.length[chosen])
+
+
+def listed_rows(start: IntArray, length: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """Lists the rows of sequences, one sequence behind the other, by the first row and the steps of each, [S].
+
+    Returns:
+        Of each row its number, its step within its sequence, and its sequence, [R].
+    """
+    first = np.cumsum(length) - length
+    step = np.arange(length.sum()) - np.repeat(first, length)
+    return np.repeat(start, length) + step, step, np.repeat(np.arange(len(start)), length)
 
 
 def reward_windows(
