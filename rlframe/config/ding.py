@@ -176,14 +176,11 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
         if draft.get(key) is not MISSING:
             yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
-    composite = [
-        name
-        for name in POLICY_REGISTRY.names()
-        if {'Dict', 'Hybrid'} & set(POLICY_REGISTRY.get(name).supported_actions.split(', '))
-    ]
-    if 'hybrid' in spaces and draft.policy not in composite:
-        remedy = f'These have them: {", ".join(composite)}.'
-        yield 'policy.action_space', f'{draft.policy} has no hybrid actions', remedy
+    if 'hybrid' in spaces:
+        fitting = ding_table.with_hybrid_actions()
+        if draft.policy not in fitting:
+            remedy = f'These have them: {", ".join(fitting)}.'
+            yield 'policy.action_space', f'{draft.policy} has no hybrid actions', remedy
     if draft.get('policy.multi_agent') is True:
         message = 'a critic that sees what all agents see does not exist in rlframe'
         remedy = "env.type='pettingzoo' trains one policy on what each agent sees."
@@ -267,12 +264,14 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
 
 def _apply_tables(draft: Draft) -> None:
     for old, new in ding_table.renamed(draft.policy):
-        if (value := draft.take(old)) is not MISSING:
+        value = draft.take(old)
+        if value is not MISSING:
             draft.replace(old, value, {new: value}, '')
     for key, reason in ding_table.unused(draft.policy):
         if draft.is_parallel and key in ding_table.KEPT:
             continue
-        if (value := draft.take(key)) is not MISSING:
+        value = draft.take(key)
+        if value is not MISSING:
             draft.say(key, value, {}, reason)
     defaults = ding_table.defaults(draft.policy)
     if draft.get('policy.eval.evaluator.n_episode') is not MISSING:

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import Any
 
 from rlframe.config.components import MISSING, value_at
 from rlframe.registry import POLICY_REGISTRY
-
-if TYPE_CHECKING:
-    from rlframe.policy.parts.ding_names import DingNames
 
 ENVS: dict[str, str] = {
     'cartpole': 'CartPole-v0',
@@ -277,34 +275,37 @@ EVERY = {'env.n_evaluator_episode': 4}
 """DI-engine's defaults that differ from rlframe's, for every policy."""
 
 
-def kinds_of(policy: str) -> set[str]:
-    """Returns what the tables call the kinds of a built-in policy; nothing for any other.
-
-    They are the names of its classes, 'on-policy', 'soft' if it has critics and an actor that is rewarded for entropy, and
-    'copies' if its target network is copied now and then, by default.
-    """
-    if not POLICY_REGISTRY.is_builtin(policy):
-        return set()
-    cls: Any = POLICY_REGISTRY.get(policy)
+@cache
+def _kinds(cls: Any) -> frozenset[str]:
     cfg = cls.default_config()
     traits = {
         'on-policy': cfg.on_policy,
         'copies': cfg.learn.get('target_update_freq') is not None,
         'soft': getattr(cls, 'actor_kind', 'deterministic') != 'deterministic',
     }
-    return {base.__name__ for base in cls.__mro__} | {trait for trait, has in traits.items() if has}
+    return frozenset(
+        [*(base.__name__ for base in cls.__mro__), *(trait for trait, has in traits.items() if has)]
+    )
 
 
-def names_of(policy: str) -> DingNames | None:
-    """Returns DI-engine's own names of a built-in policy; None for any other."""
-    return POLICY_REGISTRY.get(policy).ding if POLICY_REGISTRY.is_builtin(policy) else None
+def kinds_of(policy: str) -> frozenset[str]:
+    """Returns what the tables call the kinds of a built-in policy; nothing for any other.
+
+    They are the names of its classes, 'on-policy', 'soft' if it has critics and an actor that is rewarded for entropy, and
+    'copies' if its target network is copied now and then, by default.
+    """
+    if not POLICY_REGISTRY.is_builtin(policy):
+        return frozenset()
+    cls: Any = POLICY_REGISTRY.get(policy)
+    return _kinds(cls)
 
 
 def renamed(policy: str) -> Iterator[tuple[str, str]]:
     """Yields DI-engine's keys of a policy and the keys that they are here, its own before those of its kind."""
-    if own := names_of(policy):
-        yield from ((f'policy.{old}', f'policy.{new}') for old, new in own.options.items())
     kinds = kinds_of(policy)
+    if kinds:
+        options = POLICY_REGISTRY.get(policy).ding.options
+        yield from ((f'policy.{old}', f'policy.{new}') for old, new in options.items())
     yield from ((old, new) for old, new, of in RENAMED if not of or kinds.intersection(of))
 
 
@@ -314,11 +315,12 @@ def unused(policy: str) -> Iterator[tuple[str, str]]:
     Those of its kind that are options of this policy are left out.
     """
     kinds = kinds_of(policy)
-    own = names_of(policy)
-    if own:
-        yield from ((f'policy.{key}', reason) for key, reason in own.unused.items())
+    cfg = {}
+    if kinds:
+        cls = POLICY_REGISTRY.get(policy)
+        cfg = {'policy': cls.default_config()}
+        yield from ((f'policy.{key}', reason) for key, reason in cls.ding.unused.items())
     yield from ((key, reason) for key, reason, of in UNUSED if not of)
-    cfg = {'policy': POLICY_REGISTRY.get(policy).default_config()} if kinds else {}
     for key, reason, of in UNUSED:
         if kinds.intersection(of) and value_at(cfg, key, MISSING) is MISSING:
             yield key, reason
@@ -326,13 +328,22 @@ def unused(policy: str) -> Iterator[tuple[str, str]]:
 
 def defaults(policy: str) -> dict[str, Any]:
     """Returns DI-engine's defaults of a policy that differ from those here."""
-    own = names_of(policy)
-    return EVERY | ({f'policy.{key}': value for key, value in own.defaults.items()} if own else {})
+    own = POLICY_REGISTRY.get(policy).ding.defaults if kinds_of(policy) else {}
+    return EVERY | {f'policy.{key}': value for key, value in own.items()}
 
 
 def type_here(name: str) -> str:
     """Returns what a policy of DI-engine is called here."""
     if name in POLICY_REGISTRY:
         return name
-    found = (known for known in POLICY_REGISTRY.names() if (own := names_of(known)) and name == own.type)
-    return next(found, name)
+    own = (known for known in POLICY_REGISTRY.names() if POLICY_REGISTRY.is_builtin(known))
+    types = {POLICY_REGISTRY.get(known).ding.type: known for known in own}
+    return types.get(name, name)
+
+
+def with_hybrid_actions() -> list[str]:
+    """Returns the policies that have a choice with its parameters as actions."""
+    kinds = {
+        name: POLICY_REGISTRY.get(name).supported_actions.split(', ') for name in POLICY_REGISTRY.names()
+    }
+    return [name for name, own in kinds.items() if 'Dict' in own or 'Hybrid' in own]

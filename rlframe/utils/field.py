@@ -396,13 +396,15 @@ def merge_fields(base: Options, over: Options) -> Options:
     for name, value in over.items():
         old: Any = merged.get(name)
         is_default = isinstance(old, Field) and not isinstance(value, Field)
-        if isinstance(old, dict) and isinstance(value, Mapping):
+        if value is ABSENT:
+            merged.pop(name, None)
+        elif isinstance(old, dict) and isinstance(value, Mapping):
             merged[name] = merge_fields(old, value)  # type: ignore[arg-type]  # a section of options, as the one that it is laid over
         elif is_default and (dict in old.types or not isinstance(value, Mapping)):
             merged[name] = _with_default(old, value)
         else:
             merged[name] = _as_field(value)
-    return {name: option for name, option in merged.items() if getattr(option, 'default', None) is not ABSENT}
+    return merged
 
 
 def _with_default(field: Field, value: Any) -> Field:
@@ -570,17 +572,15 @@ class Configurable:
         if isinstance(cfg, ResolvedConfig):
             return cfg
         if not isinstance(cfg, Mapping | None):
+            remedy = f'Its options: {", ".join(cls.config_fields()) or "none"}.'
             raise ConfigError(
-                'bad config',
-                where=cls.__name__,
-                got=cfg,
-                expected='options as a dict',
-                remedy=f'Its options: {", ".join(cls.config_fields()) or "none"}.',
+                'bad config', where=cls.__name__, got=cfg, expected='options as a dict', remedy=remedy
             )
         others = ('cfg_type', 'type', 'import_names')
         values = {name: value for name, value in raw_items(cfg or {}) if name not in others}
         resolved, errors = check_values(values, cls.config_fields())
-        if errors := errors or cls.check_config(ResolvedConfig(resolved)):
+        errors = errors or cls.check_config(ResolvedConfig(resolved))
+        if errors:
             raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=cls.__name__)
         return ResolvedConfig(resolved)
 

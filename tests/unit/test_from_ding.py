@@ -24,7 +24,7 @@ from rlframe.config import (
     unread_user_keys,
 )
 from rlframe.config.components import set_path
-from rlframe.config.ding_table import RENAMED, UNUSED, defaults, names_of, renamed, unused
+from rlframe.config.ding_table import RENAMED, UNUSED, defaults, renamed, unused
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import SerialPipeline
@@ -507,7 +507,7 @@ def test_import_of_di_engine_in_a_file_is_told_how_to_change(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    'policy', [name for name in POLICY_REGISTRY.names() if names_of(name) != DingNames()]
+    'policy', [name for name in POLICY_REGISTRY.names() if POLICY_REGISTRY.get(name).ding != DingNames()]
 )
 def test_every_key_that_the_tables_set_is_an_option_and_none_that_they_drop(policy: str) -> None:
     """What an option is called can change, and the tables have to follow; a new option must not be dropped."""

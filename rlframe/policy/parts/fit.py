@@ -23,7 +23,7 @@ def misfit(policy: type[Policy], spec: EnvSpec) -> str:
         from rlframe.data.composite import bad_part
 
         return f'a part of its actions has no distribution: {bad_part(action)}'
-    if not kinds_of(action) & set(policy.supported_actions.split(', ')):
+    if not names_of_space(action) & set(policy.supported_actions.split(', ')):
         return f'its action space is {action!r}'
     if has_mask(obs) and not (policy.supports_action_mask and mask_parts(action)):
         return 'it forbids actions by an action mask'
@@ -32,7 +32,7 @@ def misfit(policy: type[Policy], spec: EnvSpec) -> str:
     return ''
 
 
-def kinds_of(action: Any) -> set[str]:
+def names_of_space(action: Any) -> set[str]:
     """Returns the names under which a policy may support an action space; Hybrid is one Discrete and Boxes."""
     if type(action).__name__ != 'Composite':
         return {type(action).__name__}
