@@ -30,7 +30,7 @@ an env of each supported kind; every other kind raises an `IncompatibleError` th
   part has a distribution of its own. The env gets actions as its space declares them; in recorded data, an action is a row of all its
   numbers (`rlframe.data.composite`).
 - **Hybrid actions** are a `Dict` or a `Tuple` of one Discrete, a choice, and Boxes, its parameters. `pdqn` learns the value of each
-  choice, `ddpg` and `td3` a score; for exploration, set `policy.other.eps` of these two. A mask is that of the choice.
+  choice, `ddpg` and `td3` a score; for exploration, set `policy.other.eps` of these two. A mask forbids choices, not parameters.
 - **Images** are Boxes with 3 axes. The channel axis is the smaller one of the first and the last axis, unless
   `policy.model.image_layout` sets it. If it is not shorter than the sides of the image, a warning says how that is read.
   Whole numbers are divided by the largest value of the space, such as 255. `policy.model.conv_layers` lists channels, kernel

@@ -18,7 +18,7 @@ class Moving(gymnasium.Env[Any, Any]):
     """A point on the square [-1, 1]² moves in its direction at its speed, and is to stop inside a circle of radius 0.1.
 
     In each of at most 200 steps it chooses to accelerate, by up to 0.5, to turn, by up to π / 2 to either side, or to brake, by
-    0.1. The two parameters, acceleration in [0, 1] and rotation in [-1, 1], are always given; only that of the choice
+    0.1. An action always has both parameters, acceleration in [0, 1] and rotation in [-1, 1]; only the one of its choice
     counts. Then it moves by 0.005 times its speed.
 
     A step earns by how much the point comes nearer to the circle's centre, minus 0.001; 1 more where it stops inside, which

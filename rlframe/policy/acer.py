@@ -96,8 +96,8 @@ class ACERUpdate(QACUpdate):
         state_value = (log_policy.exp() * value).sum(2)  # [B, T + 1]
         ratio = (log_policy[:, :-1] - rows['logit'].log_softmax(2)).exp()
         # from the last step on, behind which nothing is known
-        own = of(value[:, :-1], rows)
-        trace = of(ratio, rows).clamp(max=1.0) * rows['mask']
+        own = of_taken(value[:, :-1], rows)
+        trace = of_taken(ratio, rows).clamp(max=1.0) * rows['mask']
         discount = self.targets.discount_factor * ~rows['terminated']
         target = []
         following = state_value[:, -1]
@@ -112,7 +112,7 @@ class ACERUpdate(QACUpdate):
 
     def critic_loss(self, rows: Rows) -> Loss:
         """Returns the squared distance of the values of the actions taken to their targets."""
-        value = of(self.values(rows)[:, :-1], rows)
+        value = of_taken(self.values(rows)[:, :-1], rows)
         error = rows['target'] - value
         with torch.no_grad():
             metrics = {'q_value': self.mean(value, rows), 'target_q_value': self.mean(rows['target'], rows)}
@@ -129,7 +129,7 @@ class ACERUpdate(QACUpdate):
             ratio = rows['ratio']
             state_value = (policy * value).sum(2, keepdim=True)
             # gradient by probabilities: of the action taken, by a weight of at most c, and of all that have a larger one
-            own = of(ratio.clamp(max=cfg.c_clip_ratio) / policy, rows)[..., None] * (
+            own = of_taken(ratio.clamp(max=cfg.c_clip_ratio) / policy, rows)[..., None] * (
                 rows['target'][..., None] - state_value
             )
             gain = torch.zeros_like(policy).scatter(2, rows['action'].long()[..., None], own)
@@ -148,8 +148,8 @@ class ACERUpdate(QACUpdate):
         return Loss(-self.mean((log_policy.exp() * gain).sum(2), rows), metrics)
 
 
-def of(each: torch.Tensor, rows: Rows) -> torch.Tensor:
-    """Selects what belongs to the actions taken, [B, T, A] to [B, T]."""
+def of_taken(each: torch.Tensor, rows: Rows) -> torch.Tensor:
+    """Selects the entries of the actions taken, [B, T, A] to [B, T]."""
     return each.gather(2, rows['action'].long()[..., None]).squeeze(2)
 
 

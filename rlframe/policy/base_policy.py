@@ -260,7 +260,7 @@ class Policy(Configurable):
         self._action_space: Any = spec.action_space
         self._has_mask = has_mask(spec.observation_space)
         self._has_core = self._cfg.model.get('core') is not None
-        # that of an exported function is always the best action
+        # an exported policy takes the best action in any case
         self._draws_in_eval = not self._cfg.eval.get('deterministic', True)
 
     # what a subclass defines

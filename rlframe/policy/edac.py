@@ -50,7 +50,7 @@ class EDACUpdate(SACUpdate):
         return torch.nn.functional.normalize(slope, dim=2)
 
     def critic_loss(self, rows: Rows) -> Loss:
-        # distance of values to their target, as that of SAC
+        # SAC's loss: the distance of values to their target
         loss = super().critic_loss(rows)
         eta = self.cfg.learn.eta
         if not eta:

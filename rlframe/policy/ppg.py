@@ -49,7 +49,8 @@ class PPGUpdate(PPOUpdate):
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns the clipped objective less the entropy bonus."""
-        policy_loss, entropy, metrics = self.surrogate(self.model.logit(rows['obs']), rows)
+        logit = self.model.logit(rows['obs'])
+        policy_loss, entropy, metrics = self.surrogate(logit, rows)
         metrics |= {'policy_loss': policy_loss.detach(), 'entropy': entropy.detach()}
         return Loss(policy_loss - self.entropy_weight * entropy, metrics)
 

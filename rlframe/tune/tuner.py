@@ -375,7 +375,7 @@ def restore_tuner(
             f'no search to resume: there is no tuner.pkl, but {seen or "nothing"}', where=str(folder)
         )
     saved = {path.name.partition('state-')[0] for path in folder.glob('*state-*.json')}
-    # without that of the experiment, Ray would begin a search that has no options; without others, no trial
+    # without the experiment's state, Ray would start a search without options; without the others, one without trials
     if not saved > {'experiment_'}:
         raise CheckpointNotFoundError(
             'the search was killed before its state was saved',

@@ -112,7 +112,7 @@ class HybridActions:
     def of_scores(self, output: torch.Tensor, obs: Any) -> torch.Tensor:
         """Returns the actions [B, K] that scores of choices and, behind them, parameters mean, float32 [B, A + P].
 
-        The choice is the one with the largest score, of those that the masks of observations allow.
+        Among the choices that the masks of observations allow, it takes the one with the largest score.
         """
         scores, parameters = output[:, : self.choices], output[:, self.choices :]
         return self.join(masked(scores, mask_of(obs)).argmax(1), parameters)

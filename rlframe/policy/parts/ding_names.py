@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class DingNames:
-    """DI-engine's names and defaults of one policy, beside those that all policies, or all of its kind, have.
+    """DI-engine's names and defaults that only one policy has; ``config.ding_table`` has those that several share.
 
     Keys are dotted and begin below the section ``policy``.
     """

@@ -200,7 +200,7 @@ def remembered(policy: Any, data: Batch) -> Rows:
         int(length.max()) + 1,
         tensor(data['state'][each, first]),
     )
-    # those that are learned from, and the row behind the window of each
+    # the steps that are learned from; a window of rewards begins at each, and ends with its sequence at the latest
     row = np.flatnonzero(column >= cfg.learn.burn_in)
     of, stop = sequence[row], np.cumsum(length)[sequence[row]]
     flat = {name: data[name][sequence, column] for name in ('action', 'reward', 'terminated')}

@@ -218,8 +218,8 @@ class Normalizer:
     """Normalises data between a policy's faces and its networks.
 
     For an off-policy policy, statistics are updated at every env step and used at once, as replayed rows are normalised
-    whenever they are sampled. For an on-policy policy, or with ``of_rounds``, they are gathered from the rows of a round and used from its
-    first update on, so that updates see a round's observations as the network saw them when it acted: probability
+    whenever they are sampled. For an on-policy policy, or with ``of_rounds``, they are gathered from the rows of a round and
+    used from its first update on, so that updates see a round's observations as the network saw them when it acted: probability
     ratios start at 1. Only the first round is collected without statistics, and trained with its own. Evaluations use
     the statistics and do not change them.
     """
