@@ -14,6 +14,7 @@ traced ``read_config``, ``compile_config`` and start of a pipeline. The value is
 counts if one of its functions that runs has, as an argument or as its result, the value, or a mapping that contains it: at any
 depth until the config is compiled; afterwards only the section ``learn`` itself, as everything else is handed a whole config for
 other options. Its forms are the different types of mappings that hold it under ``learning_rate``, or under the dotted key.
+The stays are the functions that have the config, or a part of it with the value, while a pipeline starts.
 
 **A policy.** Its own class and its bases in rlframe, interfaces and mix-ins included, and the longest chain from it to a base
 without further bases in rlframe.
@@ -143,21 +144,25 @@ def is_mark(value: Any) -> bool:
     return (type(value) is float and value == MARK) or (isinstance(value, Field) and value.default == MARK)
 
 
-def traced_option(folder: str) -> OptionTrace:
-    """Reads, compiles and uses a config with the marked learning rate."""
+def traced_option(folder: str) -> tuple[OptionTrace, OptionTrace]:
+    """Reads, compiles and uses a config with the marked learning rate; then starts a pipeline with it once more."""
     text = CONFIG.read_text(encoding='utf-8')
     file = Path(folder) / 'marked.py'
     file.write_text(f'{text}\nmain_config["policy"]["learn"]["learning_rate"] = {MARK}\n', encoding='utf-8')
     trace = OptionTrace()
+    start = OptionTrace()
     sys.setprofile(trace)
     try:
         cfg = compile_config(*read_config(file), seed=0)
         trace.depth = 1
         with SerialPipeline(cfg):
             pass
+        sys.setprofile(start)
+        with SerialPipeline(cfg):
+            pass
     finally:
         sys.setprofile(None)
-    return trace
+    return trace, start
 
 
 def lineage(cls: type) -> tuple[int, int]:
@@ -175,7 +180,7 @@ def main() -> None:
     start = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the run folder is not to be left behind
-        option = traced_option(folder)
+        option, begun = traced_option(folder)
         trace = traced_round(warm_up)
         os.chdir(start)
     for path, names in trace.files.items():
@@ -189,6 +194,8 @@ def main() -> None:
     for path, names in option.files.items():
         print(f'  {path}: {", ".join(sorted(names))}')
     print(f'{len(option.files)} files, {len(option.forms)} forms: {", ".join(option.forms)}')
+    stays = sum(map(len, begun.files.values()))
+    print(f'start of a pipeline: the config stays in {stays} functions of {len(begun.files)} files')
     print('\nclasses and depth of each policy:')
     for name in POLICY_REGISTRY.names():
         print('  {}: {}, {}'.format(name, *lineage(POLICY_REGISTRY.get(name))))

@@ -129,8 +129,9 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
             errors.append(error)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors, found['config'])
-    if found['buffer'] is not None and found['buffer']['size'] is not None:
-        found['buffer']['bytes'] = memory_needs.buffer_nbytes(cfg, spec)
+    buffer = cfg.policy.other.replay_buffer
+    if buffer is not None and found['buffer']['size'] is not None:
+        found['buffer']['bytes'] = memory_needs.buffer_nbytes(buffer, spec)
     if found['budget']['stop_value'] is None:
         found['budget']['stop_value'] = plain(spec.reward_threshold)
     found['env'] = spec.name

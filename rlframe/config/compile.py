@@ -124,7 +124,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     classes, options = find_schema(tree, errors)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)
-    for target, source in _forwarded(options):
+    sources = dict(_forwarded(options))
+    for target, source in sources.items():
         set_path(values, target.split('.'), value_at(values, source))
     errors += found
     bad = [error.where for error in errors if error.where]
@@ -145,8 +146,8 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     defaults = dict(declared_values(check_values({}, options)[0], options))
     user_keys = [k for k, _ in declared_values(tree, options) if not _same(known[k], defaults[k])]
     may_change = {key: value_at(options, key).may_change for key in known}
-    cfg = ResolvedConfig(values, user_keys, may_change)
-    object.__setattr__(dict.__getitem__(cfg, 'policy'), '_whole', cfg)
+    cfg = ResolvedConfig(values, user_keys, may_change, sources)
+    object.__setattr__(dict.__getitem__(cfg, 'policy'), '_env_and_seed', (cfg['env'], values['seed']))
     return cast('ExperimentConfig', cfg)
 
 

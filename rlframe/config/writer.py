@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, _forwarded, user_tree
+from rlframe.config.compile import DEVICE_OPTIONS, FORWARDED, user_tree
 from rlframe.config.components import (
     backend_defaults,
     components_of,
@@ -159,12 +159,11 @@ def _replace(file: Path, text: str) -> None:
         write_private(draft, text)
 
 
-def split_config(cfg: Mapping[str, Any]) -> tuple[Tree, Tree]:
+def split_config(cfg: ResolvedConfig) -> tuple[Tree, Tree]:
     """Returns the ``main_config`` and ``create_config`` that compile to ``cfg``; this does not mark options as read."""
     main = to_plain(cfg)
-    _, options = find_schema(to_plain(cfg), [])
     create: Tree = {'import_names': main.pop('import_names', [])}
-    for key, _ in _forwarded(options):
+    for key in cfg._sources:
         take_at(main, key)
     for part in reversed(components_of(main)):
         above = section_at(main, part.path[:-1])
@@ -183,9 +182,8 @@ def unread_user_keys(cfg: ResolvedConfig) -> list[str]:
     """
     plain = to_plain(cfg)
     options = find_schema(plain, [])[1]
-    rows = _forwarded(options)
     copies: dict[str, list[str]] = {}
-    for target, source in rows:
+    for target, source in cfg._sources.items():
         copies.setdefault(source, []).append(target)
     unread = []
     for key in sorted(cfg._user_keys):

@@ -188,7 +188,7 @@ def make_factory(cfg: ExperimentConfig) -> EnvFactory:
 def make_env(cfg: ExperimentConfig, factory: EnvFactory, env_num: int) -> IEnvManager:
     """Creates ``env_num`` envs that training data comes from, under the config's manager."""
     _check_env_num(env_num, 'env.collector_env_num')
-    manager = _managed(cfg, factory.for_training(), env_num, None)
+    manager = _managed(cfg.env.manager, factory.for_training(), env_num, None)
     if cfg.env.get('schedule'):
         manager.schedule = factory.first_schedule()  # type: ignore[attr-defined]  # rules.py checks it
     return manager
@@ -198,9 +198,10 @@ def _check_env_num(env_num: int, where: str) -> None:
     demand_memory(env_num * ENV_NBYTES, f'a set of {env_num:,} envs', where)
 
 
-def _managed(cfg: ExperimentConfig, factory: EnvFactory, env_num: int, mode: str | None) -> IEnvManager:
-    kind = ENV_MANAGER_REGISTRY.get_cls(cfg.env.manager)
-    return kind.from_factory(factory, env_num, cfg.env.manager, mode)
+def _managed(
+    section: Mapping[str, Any], factory: EnvFactory, env_num: int, render_mode: str | None
+) -> IEnvManager:
+    return ENV_MANAGER_REGISTRY.get_cls(section).from_factory(factory, env_num, section, render_mode)
 
 
 def collector_backend(cfg: ExperimentConfig, factory: EnvFactory) -> Backend:
@@ -246,16 +247,13 @@ def make_eval_env(
     if render_mode is not None:
         check_encoder('policy.eval.evaluator.render.render_freq')
     _check_env_num(env_num, 'env.evaluator_env_num')
-    own: dict[str, Any] = {}
-    if cfg.env.manager.get('on_error') == 'drop':
-        own['on_error'] = 'restart'
-    if (cfg.env.manager.get('batch_size') or 0) > env_num:
-        own['batch_size'] = None
-    if own:
-        cfg = copy.deepcopy(cfg)
-        cfg.env.manager.update(own)
+    section = copy.deepcopy(cfg.env.manager)
+    if section.get('on_error') == 'drop':
+        section['on_error'] = 'restart'
+    if (section.get('batch_size') or 0) > env_num:
+        section['batch_size'] = None
     with named_during('evaluation'):
-        return _managed(cfg, factory, env_num, render_mode)
+        return _managed(section, factory, env_num, render_mode)
 
 
 def make_policy(
@@ -456,12 +454,13 @@ def with_opponents(
     return [mode, *(random_opponent(spec, seed, rank) for rank in range(spec.player_num - 1))]
 
 
-def make_commander(cfg: ExperimentConfig, pipeline: SerialPipeline) -> BaseSerialCommander:
+def make_commander(pipeline: SerialPipeline) -> BaseSerialCommander:
     """Creates the commander."""
     from rlframe.worker import create_commander
 
+    section = pipeline.cfg.policy.other.commander
     workers = (pipeline.learner, pipeline.collector, pipeline.evaluator, pipeline.replay_buffer)
-    return create_commander(cfg.policy.other.commander, *workers, policy=pipeline.policy.command_mode)
+    return create_commander(section, *workers, policy=pipeline.policy.command_mode)
 
 
 def fill_at_random(pipeline: SerialPipeline) -> None:
@@ -496,7 +495,7 @@ def random_collect(
         replay_buffer: Takes the data; None if there is none, as for a policy that learns on-policy.
         postprocess_data_fn: Returns the data to push, from those collected.
     """
-    seed = policy_cfg._whole['seed'] if policy_cfg._whole is not None else 0
+    _, seed = policy_cfg._env_and_seed or (None, 0)
     collector.reset_policy(policy.random_collect_mode(component_rng(seed, 'random_collect')))
     size = policy_cfg['random_collect_size']
     data = collector.training_data(collector.collect(size, random_collect=True, record_random_collect=False))

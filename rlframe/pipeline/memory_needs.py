@@ -106,22 +106,18 @@ def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:
     return 2 * size + action_size + 4 + 2 + 4
 
 
-def buffer_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
-    """Estimates the size of the replay buffer in bytes; 0 if there is none, or its size is not an option."""
-    size = _buffer_size(cfg)
-    return row_nbytes(spec, _shared_frames(cfg, spec)) * size + _frames_nbytes(cfg, spec)
+def buffer_nbytes(section: Mapping[str, Any], spec: EnvSpec) -> int:
+    """Estimates the size of the replay buffer of a section in bytes; 0 if its size is not an option."""
+    size: int = section.get('replay_buffer_size', 0)
+    return row_nbytes(spec, _shared_frames(section, spec)) * size + _frames_nbytes(section, spec)
 
 
-def _buffer_size(cfg: ExperimentConfig) -> int:
-    section = cfg.policy.other.replay_buffer
-    return int(0 if section is None else section.get('replay_buffer_size', 0))
-
-
-def _frames_nbytes(cfg: ExperimentConfig, spec: EnvSpec) -> int:
+def _frames_nbytes(section: Mapping[str, Any], spec: EnvSpec) -> int:
     """Estimates the size of frames that are kept once, in bytes."""
-    if _shared_frames(cfg, spec) == 1:
+    if _shared_frames(section, spec) == 1:
         return 0
-    return slots_of(_buffer_size(cfg)) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
+    size = section.get('replay_buffer_size', 0)
+    return slots_of(size) * math.prod(spec.observation_space.shape[1:])  # type: ignore[index]  # it is a stack of images
 
 
 def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = None) -> None:
@@ -140,19 +136,19 @@ def check_memory(cfg: ExperimentConfig, spec: EnvSpec, policy: Policy | None = N
         DeviceError: If the device of the replay buffer does not exist.
         ResourceError: With the estimated and the free memory.
     """
-    check_frames(cfg, spec)
     section = cfg.policy.other.replay_buffer
     if section is None:
         return
+    check_frames(section, spec)
     backend = {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
     if not BACKEND_REGISTRY.get_cls(backend).keeps_here(section):
         return
     name = section.get('device', 'cpu')
-    needed = buffer_nbytes(cfg, spec)
+    needed = buffer_nbytes(section, spec)
     if policy is not None and name != 'cpu':
         _check_device(name, policy)
-    if needed and (name == 'cpu' or _frames_nbytes(cfg, spec)):
-        fitting = int(min(available_memory() / needed, 1.0) * _buffer_size(cfg))
+    if needed and (name == 'cpu' or _frames_nbytes(section, spec)):
+        fitting = int(min(available_memory() / needed, 1.0) * section['replay_buffer_size'])
         remedy = f'At most {fitting} transitions fit.'
         demand_memory(needed, 'the replay buffer', f'{KEY}.replay_buffer_size', remedy)
 
@@ -176,18 +172,17 @@ def _check_device(name: str, policy: Policy) -> None:
         )
 
 
-def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:
+def check_frames(section: Mapping[str, Any], spec: EnvSpec) -> None:
     """Refuses to keep frames once where observations are no stacks of images.
 
     Raises:
         ConfigError: With the observations, and what fits them.
     """
-    section = cfg.policy.other.replay_buffer
-    if section is None or section.get('frames') != 'once' or _shared_frames(cfg, spec) > 1:
+    if section.get('frames') != 'once' or _shared_frames(section, spec) > 1:
         return
     dtype, shape = obs_dtype(spec.observation_space)
     raise ConfigError(
-        f'frames are uint8 images, and with env.frame_stack={cfg.env.get("frame_stack", 1)} observations of {spec.name} are'
+        f'frames are uint8 images, and with env.frame_stack={section.get("frame_stack", 1)} observations of {spec.name} are'
         f' {dtype}{list(shape)}',
         where=f'{KEY}.frames',
         got='once',
@@ -195,11 +190,10 @@ def check_frames(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     )
 
 
-def _shared_frames(cfg: ExperimentConfig, spec: EnvSpec) -> int:
+def _shared_frames(section: Mapping[str, Any], spec: EnvSpec) -> int:
     """Returns how many frames are in a stack whose frames are kept once; 1 if there is no such stack."""
-    section = cfg.policy.other.replay_buffer
-    stack = int(cfg.env.get('frame_stack', 1))
-    if section is None or section.get('frames', 'copied') == 'copied' or stack < 2:
+    stack = int(section.get('frame_stack', 1))
+    if section.get('frames', 'copied') == 'copied' or stack < 2:
         return 1
     dtype, shape = obs_dtype(spec.observation_space)
     return stack if is_stack(dtype, shape, stack) else 1

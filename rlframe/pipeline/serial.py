@@ -139,7 +139,7 @@ class SerialPipeline(HasGoal):
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
         self.collector = self.collection.make_collector(cfg, self.policy, progress=self.progress, **common)
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
-        self.commander = build.make_commander(cfg, self)
+        self.commander = build.make_commander(self)
         self.curriculum = Curriculum(cfg.env.get('schedule') or {})
         """Values of ``env.schedule``."""
         self.hooks = HookList.of(self, self._given_hooks, 'policy', 'collector', 'learner')

@@ -33,10 +33,10 @@ def create_policy(
     if (given := spec if env is None else env) is not None:
         spec = spec_of_env(given)
     own = cfg if isinstance(cfg, ResolvedConfig) else own_options(cfg)
-    whole = own._whole if isinstance(own, ResolvedConfig) else None
-    if spec is None and whole is not None:
-        spec = ENV_REGISTRY.build(whole['env'], whole['env']).spec
-        kwargs = {'seed': whole['seed'], **kwargs}
+    if spec is None and isinstance(own, ResolvedConfig) and own._env_and_seed is not None:
+        env_section, seed = own._env_and_seed
+        spec = ENV_REGISTRY.build(env_section, env_section).spec
+        kwargs = {'seed': seed, **kwargs}
     elif spec is None:
         spec = spec_of_shapes(POLICY_REGISTRY.get_cls(own), cfg)
     return POLICY_REGISTRY.build(own, own, spec, **kwargs)

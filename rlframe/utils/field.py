@@ -28,6 +28,16 @@ else:
 
 REACHES = ('code', 'file', 'network', 'process')
 """What an option can reach: code that is imported, files outside the run folder, the network, other programs."""
+REQUIRED: Any = type(
+    'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
+)()
+"""Default of a ``Field`` that the user must set."""
+ABSENT: Any = type('Absent', (), {'__repr__': lambda self: 'ABSENT'})()
+"""Stands in a ``config`` for an option of the base that the class does not have."""
+Options = dict[str, Any]
+"""Maps names to a ``Field`` or, for a section, to more ``Options``."""
+
+T = TypeVar('T')
 
 
 def is_same(value: Any, default: Any) -> bool:
@@ -78,23 +88,27 @@ class ResolvedConfig(AttributeDict):
         values: The complete, checked values.
         user_keys: Dotted keys that the user set, for ``rlframe.config.unread_user_keys``.
         may_change: Every dotted key, and whether a resumed run may change it, for ``rlframe.config.check_changes``.
+        sources: The dotted keys that repeat another option, and the key of that option, for ``rlframe.config.split_config``.
     """
 
     _read: set[str]
     _user_keys: frozenset[str]
     _may_change: Mapping[str, bool]
-    _whole: ResolvedConfig | None = None
-    """The compiled config that this is the section ``policy`` of, if it was not copied out of it."""
+    _sources: Mapping[str, str]
+    _env_and_seed: tuple[ResolvedConfig, int] | None = None
+    """For a section ``policy``: the section ``env`` and the seed of its compiled config; copies have none."""
 
     def __init__(
         self,
         values: Mapping[str, Any] | None = None,
         user_keys: Iterable[str] = (),
         may_change: Mapping[str, bool] | None = None,
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         object.__setattr__(self, '_read', set())
         object.__setattr__(self, '_user_keys', frozenset(user_keys))
         object.__setattr__(self, '_may_change', dict(may_change or {}))
+        object.__setattr__(self, '_sources', dict(sources or {}))
         for name, value in raw_items({} if values is None else values):
             self[name] = value
 
@@ -142,14 +156,14 @@ class ResolvedConfig(AttributeDict):
         return dict.pop(self, name, *default)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
-        twin = ResolvedConfig({}, self._user_keys, self._may_change)
+        twin = ResolvedConfig({}, self._user_keys, self._may_change, self._sources)
         object.__setattr__(twin, '_read', self._read)  # reading the copy counts as reading the config
         for name, value in raw_items(self):
             dict.__setitem__(twin, name, copied(value))
         return twin
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ResolvedConfig, (), (to_plain(self), self._user_keys, self._may_change)
+        return ResolvedConfig, (), (to_plain(self), self._user_keys, self._may_change, self._sources)
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:  # in whichever process
         import_named(state[0])
@@ -158,14 +172,6 @@ class ResolvedConfig(AttributeDict):
     def was_read(self, name: str) -> bool:
         """Whether the key ``name`` of this section has been read."""
         return name in self._read
-
-
-REQUIRED: Any = type(
-    'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
-)()
-"""Default of a ``Field`` that the user must set."""
-ABSENT: Any = type('Absent', (), {'__repr__': lambda self: 'ABSENT'})()
-"""Stands in a ``config`` for an option of the base that the class does not have."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -284,9 +290,6 @@ def _in_range(value: float, interval: str) -> bool:
     return above and (value < high if interval[-1] == ')' else value <= high)
 
 
-T = TypeVar('T')
-
-
 def option(default: T | Field, *, range: str = '', unit: str = '', doc: str = '', **more: Any) -> T:
     """Declares an option in the body of a ``Section``; its annotation is the type, or lists the choices.
 
@@ -343,10 +346,6 @@ def _typed(field: Field, hint: Any) -> Field:
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(object if part is Any else get_origin(part) or part for part in parts)
     return dataclasses.replace(field, type=types)
-
-
-Options = dict[str, Any]
-"""Maps names to a ``Field`` or, for a section, to more ``Options``."""
 
 
 def fields_of(section: type[Section]) -> Options:

@@ -259,11 +259,12 @@ def trained(
     return load_checkpoint(folder / 'ckpt' / 'latest')[0]
 
 
-def spec_of(*words: str) -> Any:
+def buffer_and_spec(*words: str) -> Any:
+    """Returns the section of the replay buffer, and the spec of the env."""
     from rlframe.pipeline import build
 
     cfg = config_of('dqn naive', *words)
-    return cfg, build.make_factory(cfg).spec
+    return cfg.policy.other.replay_buffer, build.make_factory(cfg).spec
 
 
 @pytest.mark.parametrize(
@@ -279,12 +280,11 @@ def spec_of(*words: str) -> Any:
 def test_frames_that_cannot_be_shared_are_refused_before_anything_starts(
     words: tuple[str, ...], expected: str
 ) -> None:
-    cfg, spec = spec_of(*words, 'policy.other.replay_buffer.frames=once')
+    section, spec = buffer_and_spec(*words, 'policy.other.replay_buffer.frames=once')
     with pytest.raises(ConfigError, match=expected) as caught:
-        check_frames(cfg, spec)
+        check_frames(section, spec)
     assert caught.value.where == 'policy.other.replay_buffer.frames'
-    cfg, spec = spec_of(*words)
-    check_frames(cfg, spec)
+    check_frames(*buffer_and_spec(*words))
 
 
 def test_pushed_blocks_without_stacks_are_refused() -> None:
@@ -300,7 +300,7 @@ def test_memory_is_forecast_with_shared_frames() -> None:
         'policy.other.replay_buffer.replay_buffer_size=100_000',
     )
     once, copied = (
-        buffer_nbytes(*spec_of(*words, f'policy.other.replay_buffer.frames={how}'))
+        buffer_nbytes(*buffer_and_spec(*words, f'policy.other.replay_buffer.frames={how}'))
         for how in ('auto', 'copied')
     )
     assert copied == 100_000 * (2 * 4 * 144 + 1 + 4 + 2 + 4)
