@@ -17,7 +17,7 @@ from rlframe.backend.ray.options import RAY_OPTIONS
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.data import Batch
 from rlframe.utils.field import defaults_of
-from rlframe.worker.collector.rollout import Counts
+from rlframe.worker.collector.remote_collection import Counts
 
 NEVER = float('inf')
 

@@ -20,7 +20,7 @@ from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.utils.lazy import torch
 from rlframe.utils.seed import component_rng, global_rng_state, layer_seed, set_global_rng_state
 from rlframe.utils.serialize import from_bytes, from_parent, to_bytes
-from rlframe.worker.collector.rollout import Counts, collect_counted, numbered
+from rlframe.worker.collector.remote_collection import Counts, collect_counted, numbered
 
 
 def flatten(tree: Mapping[str, Any]) -> list[Array]:

@@ -14,7 +14,7 @@ from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL
 from rlframe.utils.field import Configurable, Options, option
 from rlframe.utils.seed import incarnation_seed
 from rlframe.utils.serialize import on_cpu
-from rlframe.worker.collector.rollout import Parts
+from rlframe.worker.collector.remote_collection import Parts
 
 if TYPE_CHECKING:
     from rlframe.backend.pool import ChildPool

@@ -13,7 +13,7 @@ from rlframe.backend.actor import Header, flatten, is_same, unflatten
 from rlframe.backend.pool import Pool
 from rlframe.data.timestep import Array, Batch, from_tree, to_tree
 from rlframe.errors import ConfigError
-from rlframe.worker.collector.rollout import Counts
+from rlframe.worker.collector.remote_collection import Counts
 
 UNLIMITED = sys.maxsize
 """An amount to collect that is never reached."""

@@ -24,7 +24,7 @@ from rlframe.parallel.held_weights import (
 from rlframe.parallel.transport.base import joined
 from rlframe.parallel.transport.messages import Collected, Taken, Task
 from rlframe.utils.field import Configurable
-from rlframe.worker.collector.rollout import Counts, MakeParts, Parts, collect_counted, numbered
+from rlframe.worker.collector.remote_collection import Counts, MakeParts, Parts, collect_counted, numbered
 
 MOST_RETURNS = 10_000
 """Returns that the information about a task lists at most, the last ones."""

@@ -10,7 +10,7 @@ from rlframe.parallel.held_weights import Acting, ActingExtras, ParallelCollecto
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
 from rlframe.utils.field import option
-from rlframe.worker.collector.rollout import Parts
+from rlframe.worker.collector.remote_collection import Parts
 
 RANDOM = 'random'
 """Name of a policy that chooses legal actions at random and has no weights."""

@@ -36,7 +36,7 @@ from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed
 from rlframe.utils.serialize import from_parent, to_child
 from rlframe.worker import create_serial_collector, create_serial_evaluator
-from rlframe.worker.collector.rollout import MakeParts, Parts
+from rlframe.worker.collector.remote_collection import MakeParts, Parts
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
-    from rlframe.worker.collector.rollout import Parts
+    from rlframe.worker.collector.remote_collection import Parts
 
 logger = logging.getLogger('rlframe.checkpoint')
 
@@ -390,7 +390,7 @@ def make_collector_parts(
         model: A network that replaces the one named in the config.
     """
     from rlframe.worker import create_serial_collector
-    from rlframe.worker.collector.rollout import Parts
+    from rlframe.worker.collector.remote_collection import Parts
 
     env = make_env(cfg, factory, cfg.env.collector_env_num)
     progress = Progress()

@@ -20,7 +20,7 @@ from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.utils.serialize import checked_bits, on_cpu
 from rlframe.worker.collector.base_serial_collector import SerialCollector
-from rlframe.worker.collector.rollout import Parts
+from rlframe.worker.collector.remote_collection import Parts
 
 gymnasium = LazyModule('gymnasium')
 torch = LazyModule('torch')

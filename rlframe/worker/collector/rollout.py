@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from time import perf_counter
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -14,127 +13,34 @@ from rlframe.data.timestep import (
     Batch,
     BoolArray,
     EnvSpec,
-    FloatArray,
     IntArray,
     TimeStep,
     is_finite,
 )
 from rlframe.errors import IncompatibleError, NonFiniteError
-from rlframe.run.progress import Progress
 from rlframe.utils.schema import check_state, dict_of, rows
 
 DEFAULT_LENGTH = 27_000
 """Maximum env steps of an evaluated episode without a time limit: half an hour of Atari, the usual limit there."""
+NO_ENV = np.zeros(0, np.int64)
+NO_OUTPUT = Batch(action=NO_ENV)
 
 
-class EpisodeLimit:
-    """Marks steps as truncated when an episode reaches the maximum length.
+class Step(NamedTuple):
+    """The rows of one step: each row's obs, output and timestep belong together."""
 
-    Args:
-        spec: Spec of the envs; an env with its own time limit gets no other one by default.
-        env_num: Number of envs, N.
-        max_episode_len: Longest episode in env steps; None: none for envs with a time limit, else ``DEFAULT_LENGTH``.
-    """
-
-    def __init__(self, spec: EnvSpec, env_num: int, max_episode_len: int | None = None) -> None:
-        if max_episode_len is None and spec.max_episode_steps is None:
-            max_episode_len = DEFAULT_LENGTH
-        self.max_episode_len = max_episode_len
-        self.env_step = 0
-        """Env steps so far, over all envs."""
-        self.cut: IntArray = np.zeros(0, np.int64)
-        """The envs whose episode was cut in the last step, [n]."""
-        self._lengths = np.zeros(env_num, np.int64)
-
-    def begin(self) -> None:
-        """Counts new episodes in all envs."""
-        self._lengths[:] = 0
-
-    def apply(self, step: Step) -> Step:
-        """Counts a step and returns it, with the rows of cut episodes marked as truncated."""
-        env_id = step.timestep.env_id
-        self.env_step += len(env_id)
-        self._lengths[env_id] += 1
-        longest = np.inf if self.max_episode_len is None else self.max_episode_len
-        is_over = (self._lengths[env_id] >= longest) & ~step.done
-        self.cut = env_id[is_over]
-        if len(self.cut):
-            timestep = step.timestep._replace(truncated=step.timestep.truncated | is_over)
-            done = timestep.done
-            step = step._replace(timestep=timestep, done=done, finished=env_id[done])
-        self._lengths[step.finished] = self._lengths[step.abnormal] = 0
-        return step
-
-
-class Parts(NamedTuple):
-    """A collector with its own envs and policy."""
-
-    collector: Any
-    """A serial collector with its envs and its policy."""
-    env: Any
-    """Its env manager."""
-    progress: Progress
-    """Its counters."""
-    trained: Any
-    """Collect face of the policy; its ``load_state_dict`` takes weights."""
-    random: Any = None
-    """The same, acting at random."""
-
-
-MakeParts = Callable[[int, int], Parts]
-"""Creates the parts of a collector of a rank, in its k-th incarnation: 0 for the first, plus one after each loss."""
-
-
-class Counts(NamedTuple):
-    """Facts about the data of one call of ``collect``."""
-
-    envstep: int
-    """Env steps taken."""
-    episodes: FloatArray
-    """Return, length and success of the ended episodes, [n, 3]."""
-    episode_count: int
-    discarded: int
-    """Env steps discarded since the previous call."""
-    carried: int
-    """Env steps carried over to the next request."""
-    seconds: float
-    infos: Mapping[str, Any] | None = None
-    """Sum and count of the numbers in the infos of the ended episodes, by name."""
-
-
-def collect_counted(parts: Parts, target: int | None, train_iter: int, **options: Any) -> tuple[Any, Counts]:
-    """Collects, and returns the collected data and the facts about them.
-
-    ``target`` is the number of training samples or episodes, None for the policy's own number; ``train_iter`` that of the
-    weights that act; ``options`` are further arguments of the collector's ``collect``.
-    """
-    collector = parts.collector
-    progress = parts.progress
-    start = perf_counter()
-    envstep, episodes = progress.envstep, progress.episodes
-    data = collector.collect(target, train_iter=train_iter, **options)
-    discarded = collector.discarded
-    collector.discarded = 0  # from now on, it is counted by who called
-    return data, Counts(
-        progress.envstep - envstep,
-        collector.take_episodes(),
-        progress.episodes - episodes,
-        discarded,
-        getattr(collector, 'carried', 0),
-        perf_counter() - start,
-        collector.take_infos(),
-    )
-
-
-def numbered(data: Any, parts: Parts, rank: int) -> Any:
-    """Returns data whose column ``env_id``, if there is one, is unique over the collectors of all ranks."""
-    if not isinstance(data, Batch):
-        is_nested = isinstance(data, list | tuple)
-        return type(data)(numbered(part, parts, rank) for part in data) if is_nested else data
-    if rank == 0 or 'env_id' not in data:
-        return data
-    first = rank * parts.env.env_num * parts.env.spec.player_num
-    return data.replace(env_id=data['env_id'] + data['env_id'].dtype.type(first))
+    obs: Array
+    """Observation that the action was chosen for, [n, ...]."""
+    output: Batch
+    """Output of the policy, [n]."""
+    timestep: TimeStep
+    """Result of the step, [n]."""
+    done: BoolArray
+    """True where the episode ended, [n]; those envs have begun the next one."""
+    finished: IntArray
+    """The envs whose episode ended."""
+    abnormal: IntArray
+    """Envs whose step was declared void by ``info['abnormal']``: no row has it, and they began a new episode."""
 
 
 class Env(Protocol):
@@ -159,27 +65,6 @@ class Actor(Protocol):
     def forward(self) -> Callable[..., Batch]: ...
     @property
     def reset(self) -> Callable[[IntArray | None], None]: ...
-
-
-class Step(NamedTuple):
-    """The rows of one step: each row's obs, output and timestep belong together."""
-
-    obs: Array
-    """Observation that the action was chosen for, [n, ...]."""
-    output: Batch
-    """Output of the policy, [n]."""
-    timestep: TimeStep
-    """Result of the step, [n]."""
-    done: BoolArray
-    """True where the episode ended, [n]; those envs have begun the next one."""
-    finished: IntArray
-    """The envs whose episode ended."""
-    abnormal: IntArray
-    """Envs whose step was declared void by ``info['abnormal']``: no row has it, and they began a new episode."""
-
-
-NO_ENV = np.zeros(0, np.int64)
-NO_OUTPUT = Batch(action=NO_ENV)
 
 
 class Rollout:
@@ -327,3 +212,42 @@ def rows_of(step: Step, keep: BoolArray, abnormal: IntArray) -> Step:
     )
     done = step.done[keep]
     return Step(step.obs[keep], step.output[keep], kept, done, kept.env_id[done], abnormal)
+
+
+class EpisodeLimit:
+    """Marks steps as truncated when an episode reaches the maximum length.
+
+    Args:
+        spec: Spec of the envs; an env with its own time limit gets no other one by default.
+        env_num: Number of envs, N.
+        max_episode_len: Longest episode in env steps; None: none for envs with a time limit, else ``DEFAULT_LENGTH``.
+    """
+
+    def __init__(self, spec: EnvSpec, env_num: int, max_episode_len: int | None = None) -> None:
+        if max_episode_len is None and spec.max_episode_steps is None:
+            max_episode_len = DEFAULT_LENGTH
+        self.max_episode_len = max_episode_len
+        self.env_step = 0
+        """Env steps so far, over all envs."""
+        self.cut: IntArray = np.zeros(0, np.int64)
+        """The envs whose episode was cut in the last step, [n]."""
+        self._lengths = np.zeros(env_num, np.int64)
+
+    def begin(self) -> None:
+        """Counts new episodes in all envs."""
+        self._lengths[:] = 0
+
+    def apply(self, step: Step) -> Step:
+        """Counts a step and returns it, with the rows of cut episodes marked as truncated."""
+        env_id = step.timestep.env_id
+        self.env_step += len(env_id)
+        self._lengths[env_id] += 1
+        longest = np.inf if self.max_episode_len is None else self.max_episode_len
+        is_over = (self._lengths[env_id] >= longest) & ~step.done
+        self.cut = env_id[is_over]
+        if len(self.cut):
+            timestep = step.timestep._replace(truncated=step.timestep.truncated | is_over)
+            done = timestep.done
+            step = step._replace(timestep=timestep, done=done, finished=env_id[done])
+        self._lengths[step.finished] = self._lengths[step.abnormal] = 0
+        return step
