@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import pytest
 import registrations
 
-from rlframe.app import training as api
+from rlframe.app import starting as api
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import VERBS
 from rlframe.errors import ConfigWarning

@@ -148,7 +148,7 @@ print(len(run.evaluate(2).returns), type(run.policy.policy).__name__)
 """
 TUNED = f"""
 import mine
-from rlframe.app.training import overridden_start
+from rlframe.app.starting import overridden_start
 from rlframe.tune import make_tuner, write_report
 pair = overridden_start('Mine-v0', 'my_policy', {OPTIONS})
 space = {{'policy.learn.learning_rate': 1e-3}}
@@ -159,7 +159,7 @@ SCRIPT = f"""
 if __name__ == '__main__':
     from rlframe import config
     from rlframe.app.seeds import train_seeds
-    from rlframe.app.training import overridden_start
+    from rlframe.app.starting import overridden_start
     from rlframe.pipeline import serial_pipeline
     options = {OPTIONS} | {{'env.env_id': MyEnv}}
 """

@@ -32,8 +32,9 @@ MAY_IMPORT = {
     'worker.hooks': (*BASE, 'data', 'run'),
     'worker.replay_buffer': (*BASE, 'data', 'run'),
     'worker': (*BASE, 'data', 'worker.collector', 'worker.evaluator'),
+    'display': (*BASE, 'run', 'config'),
     'pipeline': (
-        *BASE, 'data', 'run', 'config', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
+        *BASE, 'data', 'run', 'config', 'display', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
         'worker.learner', 'worker.replay_buffer', 'parallel.transport',
     ),
     'parallel.transport': (*BASE, 'data', 'run'),
@@ -50,13 +51,13 @@ MAY_IMPORT = {
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend', 'backend.ray', 'app'),
     'app': (
-        *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'pipeline', 'parallel', 'export',
+        *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'display', 'pipeline', 'parallel', 'export',
     ),
     'app.templates': (
         *BASE, 'data', 'run', 'model', 'policy', 'policy.parts', 'worker.collector', 'worker.hooks', 'worker.learner',
         'worker.replay_buffer', 'backend',
     ),
-    'entry': (*BASE, 'run', 'config', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),
+    'entry': (*BASE, 'run', 'config', 'display', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),
     '': ('_version', 'app', 'export'),
     '__main__': ('entry',),
 }  # fmt: skip

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from rlframe import config
 from rlframe.app.explain import plain
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import row, space_text
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.saying import row, space_text
 from rlframe.run.progress import BUDGETS, set_budgets
 from rlframe.scores import exact_text, goal_of
 

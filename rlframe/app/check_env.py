@@ -22,9 +22,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from rlframe.app.explain import plain
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.data.observation import ACTION_MASK, pack
 from rlframe.data.timestep import Array, EnvSpec, TimeStep, spec_of
+from rlframe.display.text import row, space_text, wrapped
 from rlframe.envs import contract
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.schedule import check_scheduled
@@ -32,7 +33,6 @@ from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
 from rlframe.envs.worlds import PETTINGZOO, find_world
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
-from rlframe.pipeline.saying import row, space_text, wrapped
 from rlframe.policy.parts.fit import fitting
 from rlframe.policy.parts.random_policy import random_actions
 from rlframe.scores import exact_text

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from rlframe import config
 from rlframe.config.components import find_schema, options_of
 from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, HOOKS, PARALLEL, PARALLEL_FIELDS, ROLES, TOP
+from rlframe.display.text import program, row, wrapped
 from rlframe.errors import ConfigError
-from rlframe.pipeline.saying import program, row, wrapped
 from rlframe.registry import (
     BACKEND_REGISTRY,
     PARALLEL_COMMANDER_REGISTRY,

@@ -6,9 +6,9 @@ import io
 import warnings
 from contextlib import redirect_stderr, redirect_stdout
 
+from rlframe.display.text import program, row, space_text, wrapped
 from rlframe.envs.worlds import Family, find_world, installed
 from rlframe.errors import ConfigError, RLFrameError, nearest
-from rlframe.pipeline.saying import program, row, space_text, wrapped
 from rlframe.registry import ENV_REGISTRY
 from rlframe.scores import number_text
 

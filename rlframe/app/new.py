@@ -15,13 +15,13 @@ from typing import Any
 
 from rlframe import config
 from rlframe.app.explain import options_of_config
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.config.ding import summary
 from rlframe.config.writer import as_code, import_block
+from rlframe.display.text import space_text, wrapped
 from rlframe.envs.worlds import World
 from rlframe.errors import ConfigError
 from rlframe.export.artifact import compiled_again
-from rlframe.pipeline.saying import space_text, wrapped
 from rlframe.utils.field import Field, to_plain
 
 TEMPLATES = Path(__file__).with_name('templates')

@@ -13,10 +13,10 @@ from rlframe import config
 from rlframe.app.run_files import MetricColumns, RunFiles, read_columns
 from rlframe.app.scoring import Request, Score, score
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import short_path
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.pipeline.resume import resume as find_resumption
-from rlframe.pipeline.saying import short_path
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.pipeline.training import run_shown, run_until
 from rlframe.run.exit_guard import Interrupt

@@ -15,10 +15,10 @@ import numpy as np
 from rlframe import config
 from rlframe.config.compile import user_tree
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import count_of
 from rlframe.errors import ConfigError
 from rlframe.export.artifact import compiled_again, played_policy, saved_config
 from rlframe.pipeline import build
-from rlframe.pipeline.saying import count_of
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY, import_named
 from rlframe.run.film import FilmFolder, check_encoder
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint

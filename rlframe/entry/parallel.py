@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import count_of, say
 from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigError, CoordinatorLostError
-from rlframe.pipeline.saying import count_of, say
 from rlframe.run.exit_guard import StopSignal
 from rlframe.utils.secrets import redacted, shown_address
 

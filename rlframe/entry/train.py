@@ -14,9 +14,9 @@ from rlframe import config
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import say, say_warnings, short_path
 from rlframe.entry.arguments import Args
 from rlframe.errors import ConfigWarning
-from rlframe.pipeline.saying import say, say_warnings, short_path
 from rlframe.run.exit_guard import StopSignal, exits_as_errors
 from rlframe.run.run_folder import chosen_folder
 
@@ -128,7 +128,7 @@ def config_of(args: Args) -> Pair | None:
     """Returns the config that the command line names, or one for the env that it names; None if it names neither."""
     if args.env is None:
         return read_config(args.config) if args.config else None
-    from rlframe.app.training import overridden_start
+    from rlframe.app.starting import overridden_start
 
     return overridden_start(args.env, args.policy, args.overrides, args.env_step)
 
@@ -173,7 +173,7 @@ def _run(
 def _train_seeds(args: Args) -> int:
     """Trains several seeds and returns the exit code: 1 if a seed failed."""
     from rlframe.app.seeds import parse_seeds, train_seeds
-    from rlframe.pipeline.workers_shown import SeedDisplay, last_lines
+    from rlframe.display.workers import SeedDisplay, last_lines
 
     pair = config_of(args)
     seeds = parse_seeds(args.seeds)

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, parse_overrides, parse_value
+from rlframe.display.text import count_of, larger_budget, program, say, say_warnings, short_path
 from rlframe.entry.arguments import Args
 from rlframe.entry.train import config_of
 from rlframe.errors import ConfigError, ConfigWarning
-from rlframe.pipeline.saying import count_of, larger_budget, program, say, say_warnings, short_path
 from rlframe.run.exit_guard import StopSignal
 from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
 

@@ -202,7 +202,7 @@ def tune(args: Args) -> int:
 def eval_(args: Args) -> int:
     """Scores a checkpoint; tells the progress of a long evaluation on stderr."""
     from rlframe.app.scoring import Request, score
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
 
     request = Request(args.episodes, args.seed, args.video, args.overrides, args.trust, flag='--')
     found = score(args.checkpoint, request, lambda text: sys.stderr.write(f'rlframe: {text}\n'))
@@ -239,7 +239,7 @@ def play(args: Args) -> int:
     """Plays episodes; with ``--json``, they are shown on stderr."""
     from rlframe.app.play import play_run
     from rlframe.app.scoring import Request
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
     from rlframe.run.read_checkpoint import open_checkpoint
 
     stream = sys.stderr if args.json else sys.stdout
@@ -286,8 +286,8 @@ def play(args: Args) -> int:
 )
 def export(args: Args) -> int:
     """Exports a policy, and tells how to use each file."""
+    from rlframe.display.text import say
     from rlframe.export import FORMATS, export_policy
-    from rlframe.pipeline.saying import say
 
     more = dict(trust=args.trust, overrides=args.overrides)
     for name, path in export_policy(args.checkpoint, args.format, args.out, **more).items():
@@ -318,7 +318,7 @@ def export(args: Args) -> int:
 def plot(args: Args) -> int:
     """Draws curves, and tells the files."""
     from rlframe.app.figure import plot
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
 
     say('\n'.join(map(str, plot(args.runs, args.metric, args.out, args.title, args.smooth))))
     return 0
@@ -336,7 +336,7 @@ def compare(args: Args) -> int:
     """Compares runs."""
     from rlframe.app.comparison import as_text
     from rlframe.app.figure import compare
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
 
     found, picture = compare(args.runs, args.out)
     if args.json:
@@ -356,7 +356,7 @@ def compare(args: Args) -> int:
 def report(args: Args) -> int:
     """Writes the page, and tells its path."""
     from rlframe.app.page import write_report
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
 
     say(str(write_report(args.run_folder, args.out)))
     return 0
@@ -384,7 +384,7 @@ def new(args: Args) -> int:
     from pathlib import Path
 
     from rlframe.app.new import new_config, new_file
-    from rlframe.pipeline.saying import say
+    from rlframe.display.text import say
 
     if args.kind == 'config' and args.env is None:
         args.parser.error('which env? Give --env, for example --env CartPole-v1')
@@ -413,7 +413,7 @@ def new(args: Args) -> int:
 def import_ding(args: Args) -> int:
     """Writes the translated config, and tells the changes."""
     from rlframe.app.new import ding_text, import_ding
-    from rlframe.pipeline.saying import say_result
+    from rlframe.display.text import say_result
 
     say_result(import_ding(args.file, args.out, args.parallel), ding_text, args.json)
     return 0
@@ -435,8 +435,8 @@ def import_ding(args: Args) -> int:
 def check_config(args: Args) -> int:
     """Describes the run of a config; 2 if the config has mistakes."""
     from rlframe.app.check_config import check_config, mistakes_of, text_of
+    from rlframe.display.text import say_result
     from rlframe.errors import ConfigError
-    from rlframe.pipeline.saying import say_result
 
     try:
         found = check_config(args.config, args.overrides, with_env=not args.no_env)
@@ -473,8 +473,8 @@ def check_config(args: Args) -> int:
 def check_env(args: Args) -> int:
     """Reports on an env; 1 if it has errors."""
     from rlframe.app.check_env import check_env, section_of, text_of
-    from rlframe.app.training import env_options
-    from rlframe.pipeline.saying import say_result
+    from rlframe.app.starting import env_options
+    from rlframe.display.text import say_result
 
     if args.steps < 1 or args.timeout <= 0 or not 0 <= args.seed < 2**32:
         args.parser.error('--steps and --timeout must be above 0, --seed in [0, 4294967296)')
@@ -508,7 +508,7 @@ def check_env(args: Args) -> int:
 def list_(args: Args) -> int:
     """Shows components and plug-ins, without importing torch."""
     from rlframe.app.explain import component, component_text, kinds_text, plugins_text
-    from rlframe.pipeline.saying import say_result
+    from rlframe.display.text import say_result
 
     if args.plugins:
         say_result(None, plugins_text)
@@ -537,7 +537,7 @@ def list_(args: Args) -> int:
 def explain(args: Args) -> int:
     """Describes an option or a component."""
     from rlframe.app.explain import explain, text_of
-    from rlframe.pipeline.saying import say_result
+    from rlframe.display.text import say_result
 
     say_result(explain(args.key), text_of, args.json)
     return 0

@@ -1,7 +1,7 @@
 """The training loop, the assembly of its parts from a config, and the state of a run.
 
 ``serial_pipeline`` trains an experiment, ``parallel_pipeline`` one of parallel mode; ``SerialPipeline`` is the serial loop,
-step by step. What a terminal shows of a run is here, too; files and their formats belong to ``run``.
+step by step. Files and their formats belong to ``run``.
 """
 
 from rlframe.utils.lazy import lazy_exports

@@ -9,13 +9,13 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
+from rlframe.display.live import Display, last_lines, resume_line, start_lines
+from rlframe.display.text import say, shell_commands
+from rlframe.display.workers import ParallelDisplay
 from rlframe.errors import RunWarning
-from rlframe.pipeline.live import Display, last_lines, resume_line, start_lines
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.run_output import nothing_left
-from rlframe.pipeline.saying import say, shell_commands
 from rlframe.pipeline.serial import SerialPipeline
-from rlframe.pipeline.workers_shown import ParallelDisplay
 from rlframe.run.exit_guard import readers_may_leave
 from rlframe.run.read_checkpoint import OpenCheckpoint
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rlframe
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.config import compile_config
 from rlframe.data.observation import bounds_of, mask_parts, plain_parts
 from rlframe.envs.contract import check_spaces

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runs import ROOT
 
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.config import compile_config, config_pair, section_at
 from rlframe.envs.worlds import find_world
 from rlframe.errors import ConfigError

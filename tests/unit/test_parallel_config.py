@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.config import compile_config, config_data, read_config, shared_fingerprint, split_config
 from rlframe.config.components import set_path
 from rlframe.config.writer import total_config_text, write_total_config

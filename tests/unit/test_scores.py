@@ -14,7 +14,7 @@ from rlframe.app.comparison import estimate
 from rlframe.app.page import _band
 from rlframe.app.scoring import Score
 from rlframe.app.seeds import SeedRun
-from rlframe.pipeline.workers_shown import last_lines
+from rlframe.display.workers import last_lines
 from rlframe.run.progress import evaluation_of
 from rlframe.scores import (
     Interval,

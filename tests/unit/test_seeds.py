@@ -20,9 +20,9 @@ from rich.console import Console
 from rlframe.app import seeds
 from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
 from rlframe.config import compile_config
+from rlframe.display.workers import picture
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError
-from rlframe.pipeline.workers_shown import picture
 
 
 class FakeChild:

@@ -14,7 +14,7 @@ import space_envs
 from gymnasium import Env, spaces
 
 from rlframe import config
-from rlframe.app.training import env_options, starting_config
+from rlframe.app.starting import env_options, starting_config
 from rlframe.entry.__main__ import main, parse, set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline import build

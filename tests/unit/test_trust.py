@@ -17,11 +17,11 @@ from tripwire import armed
 import rlframe
 from rlframe import config
 from rlframe.app.scoring import Request, score
+from rlframe.display.text import trust_flag
 from rlframe.entry.__main__ import main
 from rlframe.errors import RLFrameError
 from rlframe.export import export_policy
 from rlframe.pipeline.resume import resume
-from rlframe.pipeline.saying import trust_flag
 from rlframe.registry import ENV_REGISTRY
 from rlframe.run.read_checkpoint import verify_checkpoint
 from rlframe.utils.seed import bit_generator_cls

@@ -11,10 +11,10 @@ from fakes import config_pair
 from rich.console import Console
 
 from rlframe.config import compile_config
+from rlframe.display.live import redraws
+from rlframe.display.text import NEXT, program, shell_commands
 from rlframe.entry.verbs import VERBS
 from rlframe.pipeline import serial_pipeline
-from rlframe.pipeline.live import redraws
-from rlframe.pipeline.saying import NEXT, program, shell_commands
 from rlframe.run.progress import Progress, evaluation_of
 
 

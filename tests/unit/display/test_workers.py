@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rlframe.pipeline import live
-from rlframe.pipeline.live import joined
-from rlframe.pipeline.workers_shown import ParallelDisplay
+from rlframe.display import live
+from rlframe.display.live import joined
+from rlframe.display.workers import ParallelDisplay
 from rlframe.run.progress import NO_BUDGET, Progress
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlframe import config
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.envs.agents import Agents
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.vector_env import GymVectorEnvManager

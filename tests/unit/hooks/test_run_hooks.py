@@ -13,9 +13,9 @@ from foreign import CREATE, MAIN
 
 import rlframe
 from rlframe import config
+from rlframe.display.live import last_lines
 from rlframe.errors import CheckpointStateError, ConfigError, HookError, UnsafeCheckpointError
 from rlframe.pipeline import SerialPipeline
-from rlframe.pipeline.live import last_lines
 from rlframe.pipeline.resume import resume
 from rlframe.registry import HOOK_REGISTRY
 from rlframe.run.read_checkpoint import load_checkpoint

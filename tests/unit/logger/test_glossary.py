@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 KINDS = 'rollout|eval|train|buffer|time|ray|parallel|league'
 TAG = re.compile(rf'(?:{KINDS})/[\w{{}}]+(?:/[\w{{}}]+)?')
 WILD = re.compile(r'NAME|PLAYER|SEAT|{}')
-NO_WRITERS = ('app', 'tune', 'hooks', 'live.py', 'workers_shown.py')
+NO_WRITERS = ('app', 'tune', 'hooks', 'display')
 """Rooms that read tags, and hooks, whose tags their own page explains."""
 BUILT = {
     'train/': 'q_value target_q_value policy_loss value_loss entropy approx_kl clip_fraction actor_loss critic_loss alpha'

@@ -64,7 +64,7 @@ def test_a_new_config_says_what_each_option_means_and_compiles_to_the_starting_c
     text = file.read_text(encoding='utf-8')
     assert 'Box (3,) float32 in [-8, 8]' in text
     assert 'max_env_step=200000,  # the run ends after the round that reaches it (env steps)' in text
-    from rlframe.app.training import starting_config
+    from rlframe.app.starting import starting_config
 
     main_config, create_config = starting_config('Pendulum-v1', 'sac')
     expected = config.compile_config({**main_config, 'exp_name': 'own_file'}, create_config)

@@ -13,7 +13,7 @@ import pytest
 from rlframe.app.play import play_run
 from rlframe.app.play_game import board_text, play_game
 from rlframe.app.scoring import Request
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.data.timestep import EnvSpec
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError

@@ -15,7 +15,7 @@ import pytest
 
 import rlframe
 from rlframe.app.list_envs import envs_text
-from rlframe.app.training import starting_config
+from rlframe.app.starting import starting_config
 from rlframe.config import compile_config
 from rlframe.data.players import PlayerLayout
 from rlframe.entry.__main__ import main

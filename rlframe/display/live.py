@@ -16,7 +16,7 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
-from rlframe.pipeline.saying import short_path
+from rlframe.display.text import short_path
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
 from rlframe.scores import clock_text, number_text
 

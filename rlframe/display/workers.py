@@ -11,8 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.pipeline.live import Display, Shown
-from rlframe.pipeline.saying import count_of, program, short_path
+from rlframe.display.live import Display, Shown
+from rlframe.display.text import count_of, program, short_path
 from rlframe.scores import clock_text, interval_of, number_text
 
 if TYPE_CHECKING:
