@@ -12,13 +12,14 @@ from rlframe import registry as registries
 
 ROOT = Path(__file__).parents[1] / 'rlframe'
 FILES = sorted(ROOT.rglob('*.py'))
-BASE = ('errors', 'registry', 'scores', 'utils', '_version')
+BASE = ('errors', 'registry', 'option_names', 'scores', 'utils', '_version')
 MAY_IMPORT = {
     'errors': (),
     '_version': (),
     'scores': (),
     'registry': ('errors',),
-    'utils': ('errors', 'registry'),
+    'option_names': ('errors', 'registry'),
+    'utils': ('errors', 'registry', 'option_names'),
     'run': BASE,
     'data': BASE,
     'config': (*BASE, 'run'),
@@ -38,7 +39,7 @@ MAY_IMPORT = {
         'worker.learner', 'worker.replay_buffer', 'parallel.transport',
     ),
     'parallel.transport': (*BASE, 'data', 'run'),
-    'parallel.coordinator': (*BASE, 'data', 'run', 'parallel.transport'),
+    'parallel.coordinator': (*BASE, 'data', 'run', 'config', 'parallel.transport'),
     'parallel': (
         *BASE, 'data', 'run', 'config', 'policy.parts', 'worker', 'worker.collector', 'worker.evaluator', 'worker.learner',
         'pipeline', 'parallel.coordinator', 'parallel.transport',
@@ -63,7 +64,7 @@ MAY_IMPORT = {
 }  # fmt: skip
 """Rooms, and those that each may import, inside functions too; none may import one that imports it."""
 BY_NAME = {
-    'utils': 'says which policies have an option that was misspelt',
+    'option_names': 'says which policies have an option that was misspelt',
     'config': 'reads the options that the chosen components declare',
     'envs': 'checks the rules that env.schedule names',
     'policy.parts': 'names the policies that fit an action space, in an error',

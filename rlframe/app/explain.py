@@ -12,6 +12,7 @@ from rlframe.config.components import find_schema, options_of
 from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, HOOKS, PARALLEL, PARALLEL_FIELDS, ROLES, TOP
 from rlframe.display.text import program, row, wrapped
 from rlframe.errors import ConfigError
+from rlframe.option_names import SYNONYMS, by_last_part, hint_of
 from rlframe.registry import (
     BACKEND_REGISTRY,
     PARALLEL_COMMANDER_REGISTRY,
@@ -21,7 +22,6 @@ from rlframe.registry import (
     nearest_name,
 )
 from rlframe.utils.field import REQUIRED, Field, to_plain
-from rlframe.utils.synonyms import SYNONYMS, by_last_part, hint_of
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""

@@ -36,11 +36,11 @@ from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
 from rlframe.config.schema import ALIASES, ALL_COMPONENTS, COMPONENTS, PARALLEL, SECTIONS, Tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
+from rlframe.option_names import ambiguous_name, by_last_part, meant_keys
 from rlframe.registry import nearest
 from rlframe.utils.field import REQUIRED, Field, Options, ResolvedConfig, check_values, raw_items, to_plain
 from rlframe.utils.flat import flat
 from rlframe.utils.secrets import redacted_keys
-from rlframe.utils.synonyms import ambiguous_name, by_last_part, meant_keys
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig

@@ -7,10 +7,11 @@ import re
 from typing import Any, Literal
 
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY, REGISTRIES, Registry, is_list_of_names
+from rlframe.run.checkpoint_files import CheckpointConfig
 from rlframe.run.child_process import STALL_TIMEOUT
 from rlframe.run.logger import LOGGERS
+from rlframe.utils.every import seconds
 from rlframe.utils.field import Field, ResolvedConfig, Section, fields_of, option
-from rlframe.utils.options import CheckpointConfig, CoordinatorConfig
 
 Tree = dict[str, Any]
 
@@ -233,6 +234,41 @@ TOP = fields_of(RunConfig)
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
 """Hosts that only this machine reaches."""
+
+
+class CoordinatorConfig(Section):
+    """Options of ``Coordinator``."""
+
+    beat_interval: float = seconds(1.0, 'interval between two signs of life of a worker')
+    worker_deadline: float = seconds(15.0, 'time of silence after which a worker counts as lost')
+    role_deadline: float = seconds(
+        120.0,
+        'time without any collector, or without any learner, after which the run ends; workers that -m parallel started are'
+        ' waited for while they run',
+    )
+    wait: float = seconds(0.05, 'pause before a worker asks again if there is nothing to do or no data yet')
+    stall_deadline: float = seconds(
+        120.0, 'time of a task without a step or an update after which its worker counts as lost'
+    )
+    state_interval: float = seconds(
+        30.0,
+        'interval between two states of the learner that are kept for one that may have to take its place',
+    )
+    max_updates_due: int | None = option(
+        None,
+        range='[0, inf)',
+        unit='updates',
+        doc='updates that the learner may be behind before collectors wait; None: those of four parts',
+        may_change=True,
+    )
+    max_staleness: int | None = option(
+        None,
+        range='[0, inf)',
+        unit='train iterations',
+        doc='greatest age of the weights of fresh data when the learner gets them; older parts are discarded and counted; None: any.'
+        ' Rows in a replay buffer have replay_buffer.max_staleness',
+        may_change=True,
+    )
 
 
 class CoordinatorSection(CoordinatorConfig):

@@ -16,11 +16,11 @@ from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory
 from rlframe.envs.faults import checkpoint_seed, restart_seed
 from rlframe.errors import ConfigError
+from rlframe.option_names import named
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 from rlframe.utils.field import Configurable, to_plain
 from rlframe.utils.schema import COUNT, check_state, list_of, maybe
 from rlframe.utils.schema import array as array_of
-from rlframe.utils.synonyms import named
 
 
 class IEnvManager(Configurable, ABC):

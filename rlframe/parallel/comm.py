@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Batch
+from rlframe.option_names import named
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
 from rlframe.parallel.comm_collector import BaseCommCollector, TransportCollector
 from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, TransportLearnerConfig
@@ -22,7 +23,6 @@ from rlframe.registry import (
     with_type,
 )
 from rlframe.utils.field import option
-from rlframe.utils.synonyms import named
 
 
 def create_parallel_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCollector:

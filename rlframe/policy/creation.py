@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.data.timestep import EnvSpec
+from rlframe.option_names import named
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.ding_form import own_options, spec_of_env, spec_of_shapes
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.synonyms import named
 
 
 def create_policy(

@@ -1,4 +1,4 @@
-"""Writes files and folders of checkpoints atomically: to a temporary name, flushed to disk, then renamed."""
+"""Options of checkpoints; writes their files and folders atomically: to a temporary name, flushed to disk, then renamed."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import IO, Any, Literal, TypedDict
 
 from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
+from rlframe.utils.field import Section, option
 from rlframe.utils.files import LimitExceededError, private_opener
 from rlframe.utils.strict_json import check_size
 
@@ -20,6 +21,31 @@ MANIFEST = 'manifest.json'
 TEMPORARY, REPLACED = '.tmp-', '.old-'
 """Name prefixes of incomplete or discarded folders, and of those being replaced by another."""
 CHUNK = 2**20
+
+
+class CheckpointConfig(Section):
+    """Section ``checkpoint`` of a run."""
+
+    keep_last: int = option(
+        2,
+        range='[1, inf)',
+        unit='checkpoints',
+        doc='number of states of the whole training that are kept, the newest',
+        may_change=True,
+    )
+    keep_best: int = option(
+        1,
+        range='[1, inf)',
+        unit='checkpoints',
+        doc='number of policies that are kept, those with the best scores',
+        may_change=True,
+    )
+    replay_buffer: Literal['every', 'incremental', 'none'] = option(
+        'every',
+        doc='checkpoints that contain the replay buffer: every one, every one with unchanged rows written once'
+        ' (incremental), or none, so that a resume is not exact',
+        may_change=True,
+    )
 
 
 class FileFacts(TypedDict):

@@ -15,6 +15,7 @@ from rlframe.run.checkpoint_files import (
     MANIFEST,
     REPLACED,
     TEMPORARY,
+    CheckpointConfig,
     FileFacts,
     delete_folder,
     link_file,
@@ -43,10 +44,9 @@ from rlframe.run.manifest import (
     write_text,
 )
 from rlframe.run.read_checkpoint import RESUMABLE, local_path, manifests_in, newest_first, serial
-from rlframe.utils.field import defaults_of
+from rlframe.utils.field import defaults_of, fields_of
 from rlframe.utils.files import LimitExceededError
 from rlframe.utils.lazy import LazyModule
-from rlframe.utils.options import CHECKPOINT_FIELDS
 from rlframe.utils.strict_json import check_size
 
 safetensors = LazyModule('safetensors.numpy')
@@ -242,7 +242,7 @@ def publish_checkpoint(
         CheckpointError: If a value in the state cannot be saved.
         CheckpointWriteError: If it cannot be written; earlier checkpoints are kept.
     """
-    options = {**defaults_of(CHECKPOINT_FIELDS), **(options or {})}
+    options = {**defaults_of(fields_of(CheckpointConfig)), **(options or {})}
     previous = path.parent / 'latest' if options['replay_buffer'] == 'incremental' else None
     saved = None if options['replay_buffer'] == 'none' else buffer
     save_checkpoint(path, state, facts, buffer=saved, previous=previous)

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, 
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.option_names import unknown_key
 from rlframe.registry import import_named, nearest
-from rlframe.utils.synonyms import unknown_key
 
 if TYPE_CHECKING:
     AttributeDict = dict[str, Any]  # whose attributes are those that a section declares

@@ -9,9 +9,9 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError
+from rlframe.option_names import named
 from rlframe.registry import COMMANDER_REGISTRY
 from rlframe.utils.field import Configurable
-from rlframe.utils.synonyms import named
 
 
 @COMMANDER_REGISTRY.register('base')

@@ -7,9 +7,9 @@ from typing import Any
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError
+from rlframe.option_names import named
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.synonyms import named
 from rlframe.worker.collector.base_serial_collector import ISerialCollector
 from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 

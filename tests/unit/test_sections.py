@@ -27,7 +27,7 @@ TRANSLATES = (
     'ding_convert.py',
     'ding_draft.py',
     'ding.py',
-    'synonyms.py',
+    'option_names.py',
     'registry.py',
 )
 """Files with keys of other frameworks, and with names of modules."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from rlframe.config.schema import CoordinatorConfig
 from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
 from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator.base_parallel_commander import (
@@ -21,7 +22,6 @@ from rlframe.parallel.transport.messages import Collected
 from rlframe.registry import BUFFER_REGISTRY, ENV_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
 from rlframe.run.progress import Progress
 from rlframe.utils.field import fields_of
-from rlframe.utils.options import CoordinatorConfig
 from rlframe.utils.schema import COUNT, LIST, Kind, Schema, check_state, list_of
 from rlframe.utils.seed import component_rng
 

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 from easydict import EasyDict
 
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
+from rlframe.option_names import named
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.scores import exact_text, goal_of, number_text, reaches
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
-from rlframe.utils.synonyms import named
 
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""

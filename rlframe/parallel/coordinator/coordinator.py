@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
 
+from rlframe.config.schema import CoordinatorConfig
 from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
@@ -18,7 +19,6 @@ from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.run.progress import Progress
 from rlframe.utils.field import Configurable
-from rlframe.utils.options import CoordinatorConfig
 from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')

@@ -13,6 +13,7 @@ from easydict import EasyDict
 from rlframe.data import Batch
 from rlframe.data.timestep import to_array
 from rlframe.errors import BufferUnderflowError, ConfigError, NonFiniteError
+from rlframe.option_names import named
 from rlframe.registry import LEARNER_REGISTRY, with_type
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
@@ -21,7 +22,6 @@ from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, DICT, Kind, check_state, dict_of, loading, part
-from rlframe.utils.synonyms import named
 from rlframe.worker.learner.learner_hook import (
     ITER_POSITIONS,
     POSITIONS,

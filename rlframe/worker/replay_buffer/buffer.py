@@ -19,12 +19,12 @@ from easydict import EasyDict
 from rlframe.data import Batch, FloatArray, IntArray
 from rlframe.data.staging import existing_device
 from rlframe.errors import BufferUnderflowError, ConfigError
+from rlframe.option_names import named, section_of
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, loading, part, part_of
-from rlframe.utils.synonyms import named, section_of
 from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
 from rlframe.worker.replay_buffer.ring import (

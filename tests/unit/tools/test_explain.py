@@ -10,8 +10,8 @@ import pytest
 from rlframe.app.explain import all_declared, explain, meant_by, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
+from rlframe.option_names import SYNONYMS
 from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.synonyms import SYNONYMS
 
 
 def keys(found: dict[str, Any]) -> list[str]:

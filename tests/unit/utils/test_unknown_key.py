@@ -10,8 +10,7 @@ import pytest
 from rlframe.config import compile_config
 from rlframe.config.components import find_schema
 from rlframe.errors import ConfigError
-from rlframe.registry import POLICY_REGISTRY
-from rlframe.utils.synonyms import (
+from rlframe.option_names import (
     CONVERTED,
     SYNONYMS,
     TABLE,
@@ -20,6 +19,7 @@ from rlframe.utils.synonyms import (
     nearest_name,
     unknown_key,
 )
+from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
 
 

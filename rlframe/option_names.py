@@ -1,4 +1,4 @@
-"""Maps option names of other frameworks to rlframe's, for errors about unknown keys."""
+"""Finds the option that a name means: its dotted key, the last part of it, or its name in another framework."""
 
 from __future__ import annotations
 
