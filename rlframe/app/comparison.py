@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.app.run_files import SCORE, Curve, RunFiles, check_one_env
+from rlframe.app.run_files import SCORE, Curve, SavedRun, check_one_env
 from rlframe.errors import ExperimentDirError
 from rlframe.run.progress import KINDS
 from rlframe.scores import interquartile_mean, number_text
@@ -106,7 +106,7 @@ class Group(NamedTuple):
     """Runs that differ only in their seed."""
 
     label: str
-    runs: tuple[RunFiles, ...]
+    runs: tuple[SavedRun, ...]
 
     def curves(self, tag: str, smooth: int = 1) -> list[Curve]:
         """Returns the curve of each run that has the metric."""
@@ -143,9 +143,9 @@ def smoothed(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
     return values if window == 1 else means
 
 
-def grouped(runs: Sequence[RunFiles]) -> list[Group]:
+def grouped(runs: Sequence[SavedRun]) -> list[Group]:
     """Groups runs that differ only in their seed and their folder, in the order given."""
-    found: dict[str, list[RunFiles]] = {}
+    found: dict[str, list[SavedRun]] = {}
     for run in runs:
         rest = {key: value for key, value in run.options.items() if key not in OF_ONE_RUN}
         found.setdefault(json.dumps(rest, sort_keys=True, default=str), []).append(run)
@@ -160,7 +160,7 @@ def _differing(options: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {key: values for key, values in columns.items() if any(value != values[0] for value in values)}
 
 
-def _labels(members: Sequence[Sequence[RunFiles]]) -> list[str]:
+def _labels(members: Sequence[Sequence[SavedRun]]) -> list[str]:
     """Returns the policy of each group, with the options that differ from groups of the same policy."""
     firsts = [runs[0] for runs in members]
     policies = [run.policy for run in firsts]
@@ -198,7 +198,7 @@ def default_metric(groups: Sequence[Group]) -> str:
     return tags[0] if tags else SCORE
 
 
-def compare_runs(runs: Sequence[RunFiles]) -> dict[str, Any]:
+def compare_runs(runs: Sequence[SavedRun]) -> dict[str, Any]:
     """Compares runs, grouped by everything but their seeds.
 
     Returns:

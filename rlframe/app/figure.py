@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.app.comparison import Group, compare_runs, default_metric, grouped, smoothed
-from rlframe.app.run_files import Curve, RunFiles, check_one_env, read_runs
+from rlframe.app.run_files import Curve, SavedRun, check_one_env, read_runs
 from rlframe.errors import ConfigError, ExperimentDirError, MissingDependencyError
 from rlframe.registry import nearest
 from rlframe.scores import exact_text
@@ -283,7 +283,7 @@ def plot(
 
 
 def figure_of(
-    runs: Sequence[RunFiles], metrics: Sequence[str] = (), title: str | None = None, smooth: int = 1
+    runs: Sequence[SavedRun], metrics: Sequence[str] = (), title: str | None = None, smooth: int = 1
 ) -> Figure:
     """Draws the curves of runs; the arguments and errors are those of ``plot``."""
     check_drawing()

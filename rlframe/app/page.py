@@ -22,7 +22,7 @@ from rlframe._version import __version__
 from rlframe.app.comparison import OF_ONE_RUN, Group, value_text
 from rlframe.app.explain import plain
 from rlframe.app.figure import INSTALL, can_draw, curves_figure, svg_of
-from rlframe.app.run_files import SCORE, RunFiles, is_run, not_a_run
+from rlframe.app.run_files import SCORE, SavedRun, is_run, not_a_run
 from rlframe.config.trust import known_options
 from rlframe.errors import CheckpointError, ExperimentDirError, RLFrameError
 from rlframe.run.checkpoint_files import open_regular
@@ -60,7 +60,7 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
         raise not_a_run(folder)
     if not can_draw():
         logger.warning('no curves, as matplotlib is not installed: %s', INSTALL)
-    text = report(RunFiles(folder))
+    text = report(SavedRun(folder))
     path = folder / 'report.html' if out is None else Path(out)
     try:
         with whole_file(path if out is None else path.resolve()) as draft:
@@ -70,7 +70,7 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
     return path
 
 
-def report(run: RunFiles) -> str:
+def report(run: SavedRun) -> str:
     """Returns the report on a run, as HTML."""
     metrics = run.metrics
     goal = run.steps_to_goal()
@@ -114,7 +114,7 @@ def _number(value: float) -> str:
     return number_text(value) if math.isfinite(value) else '-'
 
 
-def _score_curve(run: RunFiles) -> str:
+def _score_curve(run: SavedRun) -> str:
     """Returns the curve of the score, with the interval of each evaluation if that is known."""
     tag = run.score_tag
     if tag not in run.metrics.tags:
@@ -143,7 +143,7 @@ def _picture(title: str, svg: str) -> str:
     return f'<figure><img alt="{title}" src="data:image/svg+xml;base64,{data}"></figure>'
 
 
-def _other_curves(run: RunFiles) -> str:
+def _other_curves(run: SavedRun) -> str:
     """Returns the curves of all metrics that change, but the score."""
     tags = [tag for tag in run.metrics.tags if tag not in (run.score_tag, *TIMES)]
     moving = [tag for tag in tags[:MOST_CURVES] if np.ptp(run.curve(tag).values)]
@@ -152,7 +152,7 @@ def _other_curves(run: RunFiles) -> str:
     return _picture('other metrics', svg_of(curves_figure([Group('', (run,))], moving)))
 
 
-def _evaluations(run: RunFiles) -> str:
+def _evaluations(run: SavedRun) -> str:
     if SCORE not in run.metrics.tags:
         return ''
     lines = []
@@ -173,13 +173,13 @@ def _table(head: Sequence[str], lines: Iterable[Sequence[str]], kind: str = '') 
     return f'<div class="scroll"><table class="{kind}"><tr>{names}</tr><tr>{"</tr><tr>".join(rows)}</tr></table></div>'
 
 
-def _times(run: RunFiles) -> list[tuple[str, str, str]]:
+def _times(run: SavedRun) -> list[tuple[str, str, str]]:
     split = run.time_split()
     total = sum(split.values()) or 1.0
     return [(kind, f'{100 * each / total:.0f} %', duration_text(each)) for kind, each in split.items()]
 
 
-def changed_options(run: RunFiles) -> list[tuple[str, str, str]]:
+def changed_options(run: SavedRun) -> list[tuple[str, str, str]]:
     """Returns key, value and default of the options of a run that differ from the defaults.
 
     Nothing that the config names is imported; the default of an option that only such code declares is empty.
@@ -204,7 +204,7 @@ def _is_empty(value: Any) -> bool:
     return value is None or value is False or value in ('', [], {})
 
 
-def machine_facts(run: RunFiles) -> dict[str, str]:
+def machine_facts(run: SavedRun) -> dict[str, str]:
     """Returns machine and versions from the newest checkpoint, empty if there is none."""
     try:
         manifest = open_checkpoint(run.folder).manifest

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
 
 from rlframe import config
-from rlframe.app.run_files import MetricColumns, RunFiles, read_columns
+from rlframe.app.run_files import MetricColumns, SavedRun, read_columns
 from rlframe.app.scoring import Request, Score, score
 from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import short_path
@@ -257,7 +257,7 @@ class Run:
 
         if self._pipeline is not None:
             self._pipeline.writer.flush()
-        return figure_of([RunFiles(self.folder)], metrics, smooth=smooth)
+        return figure_of([SavedRun(self.folder)], metrics, smooth=smooth)
 
     # state
 

@@ -1,4 +1,4 @@
-"""RunFiles: a run folder as data, and the search for run folders."""
+"""SavedRun: a run folder as data, and the search for run folders."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ DEPTH = 3
 """Levels of folders in which runs are searched."""
 
 
-class RunFiles:
+class SavedRun:
     """A run folder; see ``is_run``.
 
     Raises:
@@ -229,12 +229,12 @@ def not_a_run(path: Path) -> ExperimentDirError:
     return ExperimentDirError(what, where=str(path), remedy=nearest(path.name, names).strip() or beside)
 
 
-def read_runs(paths: Sequence[str | Path]) -> list[RunFiles]:
-    """Reads the runs that paths name; raises like ``find_runs`` and ``RunFiles``."""
-    return [RunFiles(folder) for folder in find_runs(paths)]
+def read_runs(paths: Sequence[str | Path]) -> list[SavedRun]:
+    """Reads the runs that paths name; raises like ``find_runs`` and ``SavedRun``."""
+    return [SavedRun(folder) for folder in find_runs(paths)]
 
 
-def check_one_env(runs: Iterable[RunFiles]) -> str:
+def check_one_env(runs: Iterable[SavedRun]) -> str:
     """Returns the env of runs.
 
     Raises:

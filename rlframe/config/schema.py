@@ -199,7 +199,7 @@ EVERY_RUN = ('doctor',)
 """Hooks that a run has unless they are switched off."""
 
 
-class RunConfig(Section):
+class TopLevelConfig(Section):
     """Options of the run itself."""
 
     exp_name: str = option('default_experiment', doc='name of the run folder', check=_check_exp_name)
@@ -230,7 +230,7 @@ class RunConfig(Section):
     checkpoint: CheckpointConfig
 
 
-TOP = fields_of(RunConfig)
+TOP = fields_of(TopLevelConfig)
 
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')
 """Hosts that only this machine reaches."""
@@ -333,7 +333,7 @@ class ParallelSection(Section):
 PARALLEL_FIELDS = fields_of(ParallelSection)
 
 
-class ExperimentConfig(RunConfig):
+class ExperimentConfig(TopLevelConfig):
     """A whole config, as ``compile_config`` returns it."""
 
     seed: int

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from rlframe.worker import IBuffer
 
 
-Run: TypeAlias = 'SerialPipeline | ParallelPipeline'
+Pipeline: TypeAlias = 'SerialPipeline | ParallelPipeline'
 
 
-def decide_whether_over(pipeline: Run, saved: Mapping[str, Any]) -> None:
+def decide_whether_over(pipeline: Pipeline, saved: Mapping[str, Any]) -> None:
     """Decides whether a restored run is over under the config that it continues with.
 
     If the goal has changed, the best score so far decides. If a solved run gets a new budget above what it has used, it
@@ -60,7 +60,7 @@ def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
     return main['env'].get('stop_value'), evaluator.get('stop_value')
 
 
-def nothing_left(pipeline: Run) -> str:
+def nothing_left(pipeline: Pipeline) -> str:
     """Returns the reason why a run has ended, and the option to set to train further."""
     progress = pipeline.progress
     if pipeline.stopped:

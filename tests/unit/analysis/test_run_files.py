@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from written_runs import write_run
 
-from rlframe.app.run_files import MetricColumns, RunFiles, find_runs, read_columns
+from rlframe.app.run_files import MetricColumns, SavedRun, find_runs, read_columns
 from rlframe.errors import ExperimentDirError
 from rlframe.run.metrics import METRICS, records
 from rlframe.run.progress import evaluations
 
 
 def test_a_run_is_read_as_it_was_written(tmp_path: Path) -> None:
-    run = RunFiles(write_run(tmp_path / 'run', [1.0, None, 35.0], seed=4))
+    run = SavedRun(write_run(tmp_path / 'run', [1.0, None, 35.0], seed=4))
     assert (run.env, run.policy, run.seed, run.goal) == ('CartPole-v1', 'dqn', 4, 30.0)
     steps, scores = run.curve('eval/mean_reward')
     assert steps.tolist() == [0.0, 200.0] and scores.tolist() == [1.0, 35.0], 'null is a missing value'
@@ -70,7 +70,7 @@ def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path / 'run')
     (folder / 'config.json').write_text(text, encoding='utf-8')
     with pytest.raises(ExperimentDirError, match='this is not the config of a run'):
-        RunFiles(folder)
+        SavedRun(folder)
 
 
 def test_nothing_that_a_config_names_is_imported(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_nothing_that_a_config_names_is_imported(tmp_path: Path) -> None:
     config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
     config['create_config']['import_names'] = ['a_module_that_is_not_there']
     (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-    assert RunFiles(folder).env == 'a_module_that_is_not_there:Env'
+    assert SavedRun(folder).env == 'a_module_that_is_not_there:Env'
 
 
 FULL = '{"envstep": 8, "eval/mean_reward": 2.5, "eval/std_reward": 1, "eval/episodes": 3}'

@@ -12,7 +12,7 @@ from written_runs import write_run
 
 from rlframe.app import figure
 from rlframe.app.page import changed_options, write_report
-from rlframe.app.run_files import RunFiles
+from rlframe.app.run_files import SavedRun
 from rlframe.entry.__main__ import main
 
 EVIL = '<script>alert(1)</script>"\'&'
@@ -67,7 +67,7 @@ def test_changed_options_are_named_with_their_defaults_and_nothing_is_imported(t
     config = json.loads((folder / 'config.json').read_text(encoding='utf-8'))
     config['main_config']['policy'] |= {'model': {'import_names': ['no_such_module'], 'type': 'mine'}}
     (folder / 'config.json').write_text(json.dumps(config), encoding='utf-8')
-    found = {key: values for key, *values in changed_options(RunFiles(folder))}
+    found = {key: values for key, *values in changed_options(SavedRun(folder))}
     assert found['policy.learn.learning_rate'] == ['0.002', '0.001']
     assert found['policy.learn.my_option'] == ['3', ''] and found['policy.model.type'][0] == 'mine'
     assert 'seed' not in found and found['env.stop_value'][1] == 'null'
