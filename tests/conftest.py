@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import re
 import shutil
 import tempfile
 import threading
@@ -27,28 +26,6 @@ CONFIG_HOME = tempfile.mkdtemp(prefix='rlframe-tests-')
 os.environ['XDG_CONFIG_HOME'] = CONFIG_HOME
 os.environ.pop('RLFRAME_TRUST_KEY', None)
 
-LONG = (
-    r'\[.*async',
-    r'test_env_spaces\.py.*-20\]',
-    r'test_subprocess_training\.py',
-    r'test_(pipeline|resume)\.py.*subprocess',
-    r'test_checkpoint_write\.py.*_killed_',
-    r'test_toys\.py.*\[(sac|a2c)',
-    r'test_stall\.py',
-    r'test_raise_names_the_env.*\[subprocess-(exit_python|leave|kill)',
-    r'test_worker_with_another_folder',
-    r'test_benchmark_of_transports',
-    r'gone_soon_after_the_parent.*\[(fork-main|hold_the_lock-thread)\]',
-    r'test_2n_steps_equal_n_steps.*\[(ppo|sac)',
-    r'test_policies_with_a_memory_run_in_parallel.*\[r2d2',
-    r'test_(http_fuzz|trust_fuzz|secret_runs|cartpole_expert|atari_managers)\.py',
-    r'test_a_collector_that_is_deleted_gives_its_cpus_back',
-    r'test_results\.py.*test_a_run_goes_on',
-    r'test_selfplay\.py.*test_a_resumed_run',
-    r'test_atari\.py.*(goes_on_exactly|gymnasium_s_wrappers)',
-    r'test_raise_names_the_env.*\[subprocess-sleep',
-)
-"""Tests that start many processes, train for seconds or draw many cases, by their names; most have quicker sisters."""
 REGISTERED = pytest.StashKey[registrations.Registered]()
 """What a test module registered when it was imported."""
 MOST_WORKERS = 8
@@ -179,13 +156,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the long ones slow, so that the README's test command stays short; those that share a Ray come last, together."""
+    """Puts the tests that share a Ray last, together."""
     for item in items:
         params = getattr(getattr(item, 'callspec', None), 'params', {})
         if params.get('kind') == 'ray' and item.path.name == 'test_transports.py':
             # a list of its own: parameter sets of a test share one, and the others need no Ray
             item.fixturenames = ['ray_of_tests', *item.fixturenames]  # type: ignore[attr-defined]
     items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))
-    for item in items:
-        if any(re.search(pattern, item.nodeid) for pattern in LONG):
-            item.add_marker(pytest.mark.slow)

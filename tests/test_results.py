@@ -176,6 +176,7 @@ def test_unknown_rows_and_bad_numbers_are_refused_in_one_line(
     assert not tool.work.exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_to_its_budget_and_is_scored(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     words = tool.child._words(tool.job())
     assert words[words.index('--env-step') + 1] == '400' and 'env.stop_value=1e12' in words

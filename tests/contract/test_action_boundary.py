@@ -13,6 +13,7 @@ from boundary import boundary
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import slow_with
 from policies import acting_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
@@ -195,7 +196,11 @@ class Picky(gymnasium.Env):
 
 @pytest.mark.parametrize('single', [True, False])
 @pytest.mark.parametrize(
-    'name', [name for name in ENV_MANAGER_REGISTRY.names() if name not in ('env_pool', 'torch_vector')]
+    'name',
+    slow_with(
+        'async_subprocess',
+        [name for name in ENV_MANAGER_REGISTRY.names() if name not in ('env_pool', 'torch_vector')],
+    ),
 )
 def test_every_manager_passes_actions_on_with_the_type_and_shape_of_the_space(
     name: str, single: bool

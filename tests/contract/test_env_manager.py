@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from fakes import ScriptedPolicy
 from fault_envs import Handle
+from marks import slow_with
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 
 from rlframe.envs import IEnvManager
@@ -31,7 +32,7 @@ def names() -> list[str]:
 Make = Callable[..., IEnvManager]
 
 
-@pytest.fixture(params=names())
+@pytest.fixture(params=slow_with('async_subprocess', names()))
 def make(request: pytest.FixtureRequest) -> Any:
     """Builds the manager under test, of CartPoles where nothing else is asked for."""
     made: list[IEnvManager] = []

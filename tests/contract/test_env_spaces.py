@@ -56,7 +56,15 @@ FIRST, *OTHERS = MANAGERS
 def cells(every: Any, some: Any, managers: Any = OTHERS) -> list[Any]:
     """Returns pairs of a manager and a case: the first manager with every case, the others with some."""
     pairs = [(FIRST, case) for case in every] + [(manager, case) for manager in managers for case in some]
-    return [pytest.param(manager, case, id=f'{manager}-{case}') for manager, case in pairs]
+    return [
+        pytest.param(
+            manager,
+            case,
+            id=f'{manager}-{case}',
+            marks=[pytest.mark.slow] if manager[0] == 'async_subprocess' else [],
+        )
+        for manager, case in pairs
+    ]
 
 
 @pytest.fixture
@@ -197,9 +205,9 @@ ERRORS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize(
     ('manager', 'wrong', 'at'),
     [
-        *((FIRST, wrong, 20) for wrong in ERRORS),
+        *(pytest.param(FIRST, wrong, 20, marks=pytest.mark.slow) for wrong in ERRORS),
         *((FIRST, wrong, 3) for wrong in ('nan', 'missing')),
-        (('subprocess', {}), 'missing', 20),
+        pytest.param(('subprocess', {}), 'missing', 20, marks=pytest.mark.slow),
     ],
     ids=str,
 )

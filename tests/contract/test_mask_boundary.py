@@ -18,6 +18,7 @@ from exported import trained
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from marks import slow_with
 from policies import acting_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import SpaceEnv
@@ -205,7 +206,7 @@ GIVING = [(kind, HERE[i % 2], MANAGERS[i % len(MANAGERS)]) for i, kind in enumer
 """Each kind, and each manager."""
 
 
-@pytest.mark.parametrize(('kind', 'where', 'manager'), GIVING)
+@pytest.mark.parametrize(('kind', 'where', 'manager'), slow_with('async_subprocess', GIVING))
 def test_every_manager_gives_the_masks_of_its_envs(manager: str, where: str, kind: str) -> None:
     cls = ENV_MANAGER_REGISTRY.get(manager)
     factory = GymEnvFactory(dict(env_id=TypedEnv, kwargs=dict(where=where, kind=kind)))
@@ -247,7 +248,7 @@ def test_masks_of_other_values_are_refused_with_a_remedy(
     refused_by('base', kwargs)
 
 
-@pytest.mark.parametrize('manager', MANAGERS)
+@pytest.mark.parametrize('manager', slow_with('async_subprocess', MANAGERS))
 @pytest.mark.parametrize(('value', 'where'), [(-np.inf, 'obs'), (0.25, 'info')])
 def test_every_manager_refuses_them(manager: str, where: str, value: float) -> None:
     refused_by(manager, dict(where=where, kind='float32', value=value, at=3))

@@ -47,6 +47,7 @@ def cases() -> list[Any]:
             name,
             *form,
             id='-'.join([name, form[0].__name__, *map(str, (form[1] | form[2]).values())]),
+            marks=[pytest.mark.slow] if name == 'async_subprocess' else [],
         )
         for name in ENV_MANAGER_REGISTRY.names()
         if name not in LEFT_OUT

@@ -58,6 +58,7 @@ def test_dqn_learns_to_win_a_game_from_both_seats() -> None:
     assert info['win_mean'] >= 0.85 and sorted(set(info['seat'])) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_same_as_one_that_was_not_interrupted() -> None:
     policy = dict(discount_factor=0.9, nstep=2, normalize_obs=True, random_collect_size=20)
     pair = nim(**{**DQN, 'evaluator': dict(eval_freq=40), 'policy_': policy})

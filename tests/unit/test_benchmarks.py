@@ -48,6 +48,7 @@ def test_the_command_runs_both_sides_and_shows_a_ratio():
 
 
 @pytest.mark.parametrize('kind', ['flask_fs', 'files per sample'])
+@pytest.mark.slow
 def test_benchmark_of_transports_measures_each(kind, monkeypatch):
     monkeypatch.syspath_prepend(BENCHMARKS)
     transport = importlib.import_module('transport')

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from action_envs import Ladder
 from fakes import config_pair
+from marks import slow_with
 from toys import PPO
 
 from rlframe import config
@@ -72,7 +73,7 @@ def test_values_reach_the_next_episodes_of_training_and_evaluations_play_the_env
     assert speeds == [[0], [0], [2], [4], [6], [8], [8], [8]]
 
 
-@pytest.mark.parametrize('manager', ['subprocess', 'async_subprocess'])
+@pytest.mark.parametrize('manager', slow_with('async_subprocess', ['subprocess', 'async_subprocess']))
 def test_envs_in_worker_processes_get_the_same_values(manager: str, tmp_path: Path) -> None:
     with start(tmp_path / 'here') as here, start(tmp_path / 'there', manager) as there:
         assert seen_by(here, 6) == seen_by(there, 6)

@@ -119,7 +119,13 @@ def full_state(pipeline: SerialPipeline) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize(
+    'name',
+    [
+        pytest.param(name, marks=[pytest.mark.slow] if name.startswith(('ppo', 'sac')) else [])
+        for name in CASES
+    ],
+)
 def test_2n_steps_equal_n_steps_saved_loaded_and_n_steps(name: str, cwd: Path) -> None:
     """Also if every array lies elsewhere in memory than in the run that was not interrupted."""
     rounds = 3 if name.startswith(('dqn', 'bc')) else 2

@@ -11,6 +11,8 @@ import gymnasium
 import pytest
 from runs import ROOT, SMALL, Run
 
+pytestmark = pytest.mark.slow
+
 KEY, PASSWORD, BEARER = 'sk-hunter2-key', 'pa55-hunter2', 'hunter2-bearer-token'
 URL = f'postgres://user:{PASSWORD}@host/db'
 KWARGS = (f'env.kwargs.api_key={KEY}', f'env.kwargs.url={URL}', f'env.kwargs.auth=["Bearer {BEARER}"]')

@@ -27,6 +27,8 @@ from rlframe.pipeline.resume import resume
 from rlframe.registry import REGISTRIES
 from rlframe.run.read_checkpoint import verify_checkpoint
 
+pytestmark = pytest.mark.slow
+
 BAIT: tuple[Any, ...] = (
     'cartpole', 'zergling', ['dizoo.classic_control.cartpole.envs.cartpole_env'], ['ding.x', 'payload'],
     'payload', 'payload:X', 'payload:1', 'payload:', 'payload: X', ':payload', 'payload.X',

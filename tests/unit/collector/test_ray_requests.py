@@ -214,6 +214,7 @@ def own_get(ray: FakeRay, failing: tuple[int, ...]) -> Any:
     return failing_get
 
 
+@pytest.mark.slow
 def test_a_collector_that_is_deleted_gives_its_cpus_back(ray: FakeRay) -> None:
     for is_sync in (True, False):
         c = collector_of(2, frames=4, sync=is_sync)

@@ -24,9 +24,8 @@ def make(env_id: str = 'ALE/Pong-v5', training: bool = False, **options: Any) ->
     return (factory.for_training() if training else factory).create()
 
 
-@pytest.mark.parametrize(
-    ('skip', 'stack', 'grayscale'), [(4, 4, True), pytest.param(3, 2, False, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize(('skip', 'stack', 'grayscale'), [(4, 4, True), (3, 2, False)])
+@pytest.mark.slow
 def test_frames_and_rewards_are_those_of_gymnasium_s_wrappers(skip: int, stack: int, grayscale: bool) -> None:
     import ale_py
 
@@ -142,6 +141,7 @@ def test_evaluation_plays_whole_games_with_unclipped_rewards() -> None:
     assert ends == clips == [True, False]
 
 
+@pytest.mark.slow
 def test_a_restored_game_goes_on_exactly_and_a_damaged_state_is_refused() -> None:
     options = dict(protocol='machado2018', life_loss=True)
     env, other = (make('ALE/Breakout-v5', True, **options) for _ in range(2))

@@ -16,6 +16,8 @@ from rlframe.envs.vector_env import GymVectorEnvManager
 from rlframe.errors import EnvError
 from rlframe.worker.collector.rollout import Rollout
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip('ale_py')
 pytest.importorskip('cv2')
 

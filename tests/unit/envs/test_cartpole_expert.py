@@ -10,6 +10,8 @@ import pytest
 from rlframe.entry.__main__ import main
 from rlframe.envs.cartpole_expert import demonstrations, expert, held_out, record
 
+pytestmark = pytest.mark.slow
+
 BC = ('-c', 'configs/cartpole_bc.py', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2')
 DATA = 'rlframe.envs.cartpole_expert:held_out'
 

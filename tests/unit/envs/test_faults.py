@@ -65,9 +65,10 @@ BASE = ('base', 'raise_own', 'step'), ('base', 'exit_python', 'reset')
 NAMED = [
     *BASE,
     ('subprocess', 'raise_own', 'reset'),
-    ('subprocess', 'leave', 'reset'),
-    ('subprocess', 'kill', 'step'),
-    ('subprocess', 'sleep', 'step'),
+    *(
+        pytest.param('subprocess', *failure, marks=pytest.mark.slow)
+        for failure in (('leave', 'reset'), ('kill', 'step'), ('sleep', 'step'))
+    ),
 ]
 OUTLIVED = [
     (*BASE[0], 'drop'),

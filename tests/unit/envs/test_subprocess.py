@@ -259,7 +259,11 @@ PARENT = textwrap.dedent(
 
 
 @pytest.mark.parametrize(
-    ('fault', 'where'), [pytest.param('fork', 'main', id='forked'), ('hold_the_lock', 'thread')]
+    ('fault', 'where'),
+    [
+        pytest.param('fork', 'main', id='forked'),
+        pytest.param('hold_the_lock', 'thread', marks=pytest.mark.slow),
+    ],
 )
 def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str) -> None:
     path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])

@@ -33,7 +33,7 @@ CONFIG = """
 """
 
 
-pytestmark = pytest.mark.usefixtures('nothing_is_left')
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('nothing_is_left')]
 
 
 @pytest.fixture(autouse=True)

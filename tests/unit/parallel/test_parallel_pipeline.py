@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from marks import slow_with
 
 from rlframe import config
 from rlframe.config.schema import ExperimentConfig
@@ -234,7 +235,7 @@ def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path, monkeypatch: pyt
         assert pipeline.complete
 
 
-@pytest.mark.parametrize('policy', ['ppo', 'r2d2'])
+@pytest.mark.parametrize('policy', slow_with('r2d2', ['ppo', 'r2d2']))
 def test_policies_with_a_memory_run_in_parallel_and_go_on(policy: str, cwd: Path) -> None:
     create: dict[str, Any] = {**CREATE, 'policy': dict(type=policy)}
     own = ['policy.model.core=gru', 'policy.collect.n_sample=16', 'policy.learn.epoch_per_collect=1']

@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from transports import MESSAGES, REPLIES, Coordinator, collected, joined, serving
 
 from rlframe.errors import MessageError
 from rlframe.parallel.transport.base import Envelope, Reply, Transport, encode
 from rlframe.parallel.transport.http import parse_address
 from rlframe.parallel.transport.messages import REJOIN, Join
+
+pytestmark = pytest.mark.slow
 
 TOKEN = 'the-token-of-the-fuzz-test'
 COUNT = 120

@@ -226,6 +226,7 @@ every_place()
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
     code = CHILD.format(tests=str(Path(__file__).parents[2]))
     command = [sys.executable, '-W', 'ignore', '-c', code, str(tmp_path / 'ckpt')]

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 LOCK_HELD = 'def stuck():\n    ctypes.PyDLL(None).usleep({})\n'
 
