@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shutil
+import sys
 import tempfile
 import threading
 import time
@@ -42,7 +43,8 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.fixture
 def cwd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory."""
+    """An empty working directory; what a command line adds to the import path is forgotten."""
+    monkeypatch.setattr(sys, 'path', list(sys.path))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import registrations
+from runs import ROOT
 
 from rlframe.app import starting as api
 from rlframe.entry.__main__ import main
@@ -29,7 +30,6 @@ from rlframe.entry.verbs import VERBS
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline import training
 
-ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / 'docs' / 'examples'
 QUICK = ('--env-step', '200', 'env.n_evaluator_episode=2', 'env.evaluator_env_num=2')
 FENCE = re.compile(

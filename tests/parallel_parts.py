@@ -6,10 +6,10 @@ import copy
 import threading
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from runs import ROOT
 
 from rlframe import config
 from rlframe.data import Batch
@@ -20,7 +20,6 @@ from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.pipeline import build
 from rlframe.utils.seed import set_seed
 
-ROOT = Path(__file__).parents[1]
 NONE = m.Orders(False, False, -1, '')
 """Orders to go on."""
 PATIENCE = 30.0

@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 from fault_envs import processes
 from numbered_parts import LEDGER, SCALE
+from runs import ROOT
 
 from rlframe.run.read_checkpoint import load_checkpoint
 
-ROOT = Path(__file__).parents[1]
 PATIENCE = 120.0
 """Seconds that a test waits for what has to happen."""
 BOOT = """

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 from doc_blocks import blocks_of
+from runs import ROOT
 
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import VERBS
 from rlframe.registry import REGISTRIES
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / 'README.md').read_text(encoding='utf-8')
 EXAMPLES = ROOT / 'docs' / 'examples'
 SETUP = 'python3 -m venv .venv && . .venv/bin/activate && pip install -c constraints.txt -e'

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+from runs import ROOT
 
-ROOT = Path(__file__).parents[1]
 BUILT_WITH = {'opencv-python-headless': 'cv2', 'mkdocs-material': 'material'}
 """Package to the module that it is imported as, where the names differ."""
 USER = '''"""A module of a user."""

@@ -16,8 +16,8 @@ from doc_blocks import QUICK, ROOT, blocks_of, page_folder, run_blocks
 from rlframe.entry.__main__ import main
 
 ELSEWHERE = {
-    'docs/backends.md': 'tests/unit/test_backend.py',
-    'docs/commander.md': 'tests/unit/test_commander.py',
+    'docs/backends.md': 'tests/unit/backend/test_backend.py',
+    'docs/commander.md': 'tests/unit/worker/test_commander.py',
     'docs/scaling.md': 'tests/ray/test_ray_cluster.py',
     'docs/tuning.md': 'tests/tune/test_tuning_page.py',
 }

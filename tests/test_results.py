@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs import ROOT
 
 from rlframe.errors import ConfigError
 
-DOCS = Path(__file__).parents[1] / 'docs'
+DOCS = ROOT / 'docs'
 TINY = """\"\"\"DQN on CartPole-v1: not measured yet.\"\"\"
 
 main_config = dict(

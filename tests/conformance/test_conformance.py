@@ -8,18 +8,18 @@ import importlib
 import inspect
 import re
 from functools import reduce
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from pairs import PAIRS, Pair
 from peers import Ours, Peer, float64
+from runs import ROOT
 
 from rlframe.errors import CheckpointMismatchError
 from rlframe.registry import POLICY_REGISTRY
 
-PAGE = Path(__file__).parents[2] / 'docs/conformance.md'
+PAGE = ROOT / 'docs/conformance.md'
 TOLERANCE = 1e-6
 HINT = "needs the extra 'conformance': pip install -e '.[conformance]'"
 COLUMNS = {'advantage': 'advantages', 'return_': 'returns', 'log_prob': 'log_probs'}

@@ -30,7 +30,6 @@ from rlframe.export.function import action_function
 from rlframe.policy import create_policy
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 
-ROOT = Path(__file__).parents[2]
 KINDS = {
     name: POLICY_REGISTRY.get(name).supported_actions.split(', ')  # type: ignore[attr-defined]
     for name in names_of(POLICY_REGISTRY)

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from checked_names import names_of
 from policies import SAME, tried_policies
+from runs import ROOT
 from space_envs import ACTIONS, OBS, SpaceEnv
 
 from rlframe import config
@@ -26,7 +27,7 @@ from rlframe.policy.parts.fit import fitting
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY
 
-PATH = Path(__file__).parents[2] / 'docs' / 'make_support_table.py'
+PATH = ROOT / 'docs' / 'make_support_table.py'
 
 
 def load() -> Any:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 from gpu_cells import host_waits, why_no_cuda
+from runs import ROOT
 
 from rlframe.config import compile_config, read_config
 from rlframe.pipeline import SerialPipeline
 
-CONFIG = Path(__file__).parents[2] / 'configs' / 'cartpole_torch_ppo.py'
+CONFIG = ROOT / 'configs' / 'cartpole_torch_ppo.py'
 ENVS = 16
 
 

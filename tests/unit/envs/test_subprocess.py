@@ -27,6 +27,7 @@ from fault_envs import (
     members,
 )
 from quick_workers import forked_workers  # noqa: F401
+from runs import ROOT
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
@@ -41,9 +42,6 @@ from rlframe.errors import (
     NonFiniteError,
     SerializationError,
 )
-
-ROOT = Path(__file__).parents[3]
-
 
 pytestmark = pytest.mark.usefixtures('nothing_is_left')
 

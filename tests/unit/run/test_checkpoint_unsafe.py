@@ -1,0 +1,221 @@
+"""Nothing in a checkpoint runs: pickles are refused by name, and so is signed nonsense."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, forge, payload, zipped
+
+from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
+from rlframe.run.manifest import read_manifest, write_text
+from rlframe.run.read_checkpoint import load_checkpoint, verify_checkpoint
+
+
+def torch_file(legacy: bool) -> bytes:
+    file = io.BytesIO()
+    torch.save({'weight': torch.ones(3)}, file, _use_new_zipfile_serialization=not legacy)
+    return file.getvalue()
+
+
+def payloads(marker: Path) -> list[bytes]:
+    """Pickles that make a folder when they are loaded, and files of torch."""
+    bare = [payload(marker, protocol) for protocol in (2, 5)]
+    return [*bare, zipped(**{'archive/data.pkl': bare[1]}), torch_file(False), torch_file(True)]
+
+
+@pytest.mark.parametrize('signed', [True, False])
+@pytest.mark.parametrize('name', MEMBERS)
+def test_a_pickle_in_a_member_is_refused_and_not_run(
+    name: str, signed: bool, saved: Path, tmp_path: Path
+) -> None:
+    for content in payloads(tmp_path / 'marker'):
+        if signed and name != 'manifest.json':
+            forge(saved / 'iteration_2', name, content)
+            assert verify_checkpoint(saved / 'iteration_2')  # the hashes do agree
+        else:
+            (saved / 'iteration_2' / name).write_bytes(content)
+        with pytest.raises(UnsafeCheckpointError, match='pickle') as caught:
+            load_checkpoint(saved / 'iteration_2')
+        assert caught.value.where == str(saved / 'iteration_2' / name)
+    assert not (tmp_path / 'marker').exists()
+
+
+def test_a_single_file_that_holds_a_pickle_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / 'model.pt'
+    for content in payloads(tmp_path / 'marker'):
+        file.write_bytes(content)
+        with pytest.raises(UnsafeCheckpointError, match='loading a pickle runs code') as caught:
+            load_checkpoint(file)
+        assert caught.value.where == str(file)
+    assert not (tmp_path / 'marker').exists()
+
+
+def test_a_listed_foreign_file_is_refused(saved: Path, tmp_path: Path) -> None:
+    forge(saved / 'iteration_2', '_dict_checkpoint.pkl', payload(tmp_path / 'marker'))
+    with pytest.raises(CheckpointCorruptError, match=r"'_dict_checkpoint\.pkl' is not part of a checkpoint"):
+        load_checkpoint(saved / 'iteration_2')
+    assert not (tmp_path / 'marker').exists()
+
+
+def test_files_that_the_manifest_does_not_list_are_not_opened(saved: Path, tmp_path: Path) -> None:
+    code = f'import os; os.mkdir({str(tmp_path / "marker")!r})'
+    path = saved / 'iteration_2'
+    for name in (
+        'config.py',
+        'total_config.py',
+        '__init__.py',
+        'conftest.py',
+        'sitecustomize.py',
+        'torch.py',
+    ):
+        (path / name).write_text(code)
+    (path / 'config.json').write_text('{"main_config": {"env": {"type": "os.system"}}}')
+    (path / '_dict_checkpoint.pkl').write_bytes(payload(tmp_path / 'marker'))
+    os.mkfifo(path / 'pipe')
+    before, modules = list(sys.path), set(sys.modules)
+    loaded, _ = load_checkpoint(path)
+    assert loaded['progress'] == {'train_iter': 2} and verify_checkpoint(path)
+    assert not (tmp_path / 'marker').exists()
+    assert sys.path == before and not {m for m in sys.modules if 'config' in m} - modules
+
+
+# what somebody who knows the format may sign
+
+
+def signed_json(content: Any) -> bytes:
+    return content if isinstance(content, bytes) else json.dumps(content).encode()
+
+
+BOMB = b'[' * 200_000 + b']' * 200_000
+FORGED: list[tuple[str, Any]] = [
+    ('state.json', BOMB),
+    ('state.json', b'[1, 2]'),
+    ('state.json', b'\xff\xfe'),
+    ('state.json', {'policy': {'__tensor__': 'no such tensor'}}),
+    ('state.json', {'policy': {'__tensor__': 'policy.model.layer.weight', 'dtype': 'load'}}),
+    ('state.json', {'policy': {'__array__': 'policy.model.layer.weight', 'dtype': 'O'}}),
+    ('state.json', {'policy': {'__pairs__': [[[], 1]]}}),
+    ('state.json', {'policy': {'__float__': 'huge'}}),
+    ('tensors.safetensors', b''),
+    ('tensors.safetensors', (2**62).to_bytes(8, 'little') + b'{}'),
+    ('replay_buffer.json', {'state': {}}),
+    ('replay_buffer.json', {'state': {}, 'rows': {'first': 0, 'stop': 10**15, 'columns': {}, 'files': []}}),
+]
+
+
+def header(**tensors: Any) -> bytes:
+    text = json.dumps(tensors).encode()
+    return len(text).to_bytes(8, 'little') + text + b'\0' * 16
+
+
+FORGED += [
+    ('tensors.safetensors', header(a={'dtype': 'F32', 'shape': [10**12], 'data_offsets': [0, 4 * 10**12]})),
+    ('tensors.safetensors', header(a={'dtype': 'F32', 'shape': [10**12], 'data_offsets': [0, 16]})),
+    ('tensors.safetensors', header(a={'dtype': 'BF16', 'shape': [8], 'data_offsets': [0, 16]})),
+]
+
+
+@pytest.mark.parametrize('case', range(len(FORGED)))
+def test_signed_nonsense_is_refused_by_its_file(case: int, saved: Path) -> None:
+    name, content = FORGED[case]
+    forge(saved / 'iteration_2', name, signed_json(content))
+    with pytest.raises(CheckpointCorruptError) as caught:
+        load_checkpoint(saved / 'iteration_2')
+    assert Path(caught.value.where.partition(': ')[0]).name == name
+
+
+def rows_of(path: Path) -> dict[str, Any]:
+    return json.loads((path / 'replay_buffer.json').read_text())
+
+
+@pytest.mark.parametrize(
+    'edit',
+    [
+        dict(first=0),
+        dict(stop=10**15),
+        dict(first=30, stop=20),
+        dict(files=['replay_buffer-24-33.safetensors']),
+        dict(files=['replay_buffer-13-24.safetensors', 'replay_buffer-24-1000000000000.safetensors']),
+        dict(files=['../iteration_1/state.json']),
+        dict(files=5),
+        dict(columns={'obs': {'__array__': 'gone'}}),
+    ],
+)
+def test_rows_that_do_not_fit_to_their_numbers_are_refused(edit: dict[str, Any], saved: Path) -> None:
+    path = saved / 'iteration_2'
+    content = rows_of(path)
+    content['rows'][0] |= edit
+    forge(path, 'replay_buffer.json', json.dumps(content).encode())
+    with pytest.raises(CheckpointCorruptError) as caught:
+        load_checkpoint(path)
+    assert Path(caught.value.where).parent == path
+
+
+def test_files_of_rows_that_lie_about_their_length_allocate_nothing(saved: Path) -> None:
+    path = saved / 'iteration_2'
+    content = rows_of(path)
+    big = 'replay_buffer-24-900000000000.safetensors'
+    content['rows'][0] |= {'stop': 900_000_000_000, 'files': ['replay_buffer-13-24.safetensors', big]}
+    forge(path, 'replay_buffer.json', json.dumps(content).encode())
+    forge(path, big, (path / 'replay_buffer-24-33.safetensors').read_bytes())
+    with pytest.raises(CheckpointCorruptError, match='do not fit into'):
+        load_checkpoint(path)
+
+
+def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(saved: Path) -> None:
+    path = saved / 'iteration_2'
+    content = rows_of(path)
+    content['rows'][0] |= {'files': ['replay_buffer-13-33.safetensors']}
+    forge(path, 'replay_buffer.json', json.dumps(content).encode())
+    forge(path, 'replay_buffer-13-33.safetensors', (path / 'replay_buffer-24-33.safetensors').read_bytes())
+    with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.'):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    'name', ['../iteration_1/state.json', '', 5, 'replay_buffer-1-2.safetensors/../state.json']
+)
+def test_names_that_lead_elsewhere_are_refused(name: Any, saved: Path) -> None:
+    edit_manifest(saved / 'iteration_2', lambda m: m['files'].update({name: facts_of(b'')}))
+    with pytest.raises(CheckpointCorruptError, match='not part') as caught:
+        load_checkpoint(saved / 'iteration_2')
+    assert Path(caught.value.where) == saved / 'iteration_2' / 'manifest.json'
+
+
+@pytest.mark.parametrize('facts', [None, {'size': 10**18}, {'size': -1}, {'sha256': 'x'}])
+def test_impossible_facts_of_a_file_are_refused(facts: Any, saved: Path) -> None:
+    def edit(manifest: dict[str, Any]) -> None:
+        old = manifest['files']['state.json']
+        manifest['files']['state.json'] = {**old, **facts} if isinstance(facts, dict) and facts else facts
+
+    edit_manifest(saved / 'iteration_2', edit)
+    with pytest.raises(CheckpointCorruptError):
+        load_checkpoint(saved / 'iteration_2')
+
+
+def test_a_manifest_without_its_files_or_of_no_version_is_refused(saved: Path) -> None:
+    for edit in (
+        lambda m: m['files'].clear(),
+        lambda m: m.update(files=[]),
+        lambda m: m['files'].pop('state.json'),
+    ):
+        shutil.copyfile(saved / 'iteration_1' / 'manifest.json', saved / 'iteration_2' / 'manifest.json')
+        edit_manifest(saved / 'iteration_2', edit)
+        with pytest.raises(CheckpointCorruptError, match='lists no files'):
+            read_manifest(saved / 'iteration_2')
+    for text in (b'{}', b'[]', b'{"format_version": 1}', b'{"format_version": "1", "files": {}}', BOMB):
+        (saved / 'iteration_2' / 'manifest.json').write_bytes(text)
+        with pytest.raises(CheckpointCorruptError, match=r'manifest\.json'):
+            read_manifest(saved / 'iteration_2')
+    sealed = write_text({'files': {}}).replace(b'"format_version":2', b'"format_version":1')
+    (saved / 'iteration_2' / 'manifest.json').write_bytes(sealed)
+    with pytest.raises(CheckpointCorruptError, match='was changed'):
+        read_manifest(saved / 'iteration_2')
