@@ -1,4 +1,4 @@
-"""Lies here so that pytest puts this folder on the import path: every test can ``import fakes``."""
+"""Fixtures and hooks of all tests; the modules that they share lie in ``helpers``, which is on the import path."""
 
 from __future__ import annotations
 

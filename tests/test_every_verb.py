@@ -12,12 +12,12 @@ from typing import Any
 
 import fork_server
 import pytest
-from runs import ROOT, finish, train
+from runs import HELPERS, ROOT, finish, train
 
 from rlframe.config import parse_overrides
 from rlframe.export import FORMATS
 
-RUN, MODULE = 'run_seed0', ROOT / 'tests' / 'own_parts.py'
+RUN, MODULE = 'run_seed0', HELPERS / 'own_parts.py'
 WORDS = (
     "import_names=['mine']",
     'env.env_id=Mine-v0',

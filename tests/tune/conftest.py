@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from one_ray import OPTIONS, forked_workers
-from runs import ROOT
+from runs import HELPERS, ROOT
 from tune_runs import CPUS, ENVIRONMENT, RESULTS, has_free_cpus
 
-TESTS = ROOT / 'tests', ROOT / 'tests' / 'tune'
+TESTS = HELPERS, ROOT / 'tests' / 'tune'
 """Folders that the processes of Ray find the classes of tests in."""
 
 

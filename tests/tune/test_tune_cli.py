@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import DQN, finish, train
+from runs import DQN, HELPERS, finish, train
 from tune_runs import ENVIRONMENT, assert_same_state, command, trial_config
 
 from rlframe.run.read_checkpoint import find_checkpoint
@@ -41,7 +41,7 @@ def home(tmp_path: Path) -> Path:
 def start(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
     """Starts the command line; when the test is over nothing of it runs, and nothing lies in the user's home."""
     monkeypatch.setenv('HOME', str(home))
-    monkeypatch.setenv('PYTHONPATH', str(Path(__file__).parent))
+    monkeypatch.setenv('PYTHONPATH', str(HELPERS))
     monkeypatch.setenv('TUNE_GLOBAL_CHECKPOINT_S', '1')
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)

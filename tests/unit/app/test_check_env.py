@@ -7,15 +7,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import checked_envs
 import numpy as np
 import pytest
+from broken_envs import BrokenEnv
+from checked_envs import RELEASE
 
 from rlframe.app.check_env import check_env, section_of, text_of
 from rlframe.entry.__main__ import main
 from rlframe.errors import EnvError
-from tests import checked_envs
-from tests.broken_envs import BrokenEnv
-from tests.checked_envs import RELEASE
 
 
 @pytest.fixture(autouse=True)
@@ -177,10 +177,10 @@ def test_spaces_that_fit_no_policy_are_an_error_and_unreadable_parts_are_left_ou
 
 
 def test_the_verb_ends_with_1_for_errors_and_2_for_unknown_envs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(['check-env', 'tests.checked_envs:Raising', '--steps', '5']) == 1
+    assert main(['check-env', 'checked_envs:Raising', '--steps', '5']) == 1
     text = capsys.readouterr().out
     where = line_of(checked_envs.Raising.step, "{}['position']")
-    assert text.startswith('tests.checked_envs:Raising: 1 error\n') and where.rpartition('/')[2] in text
+    assert text.startswith('checked_envs:Raising: 1 error\n') and where.rpartition('/')[2] in text
     assert (
         main(['check-env', 'CartPole-v1', '--steps', '5', '--json', '--wrappers', 'FlattenObservation']) == 0
     )

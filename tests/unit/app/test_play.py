@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from foreign import set_config
 
 from rlframe.app import play as playing
 from rlframe.app.play import DISPLAYS, play_run
@@ -16,7 +17,6 @@ from rlframe.app.scoring import Request
 from rlframe.entry.__main__ import main
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.read_checkpoint import open_checkpoint
-from tests.foreign import set_config
 
 
 @pytest.fixture(scope='module')

@@ -27,7 +27,7 @@ from fault_envs import (
     members,
 )
 from quick_workers import forked_workers  # noqa: F401
-from runs import ROOT
+from runs import HELPERS, ROOT
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.async_manager import SubprocessEnvManager
@@ -264,7 +264,7 @@ PARENT = textwrap.dedent(
     ],
 )
 def test_all_are_gone_soon_after_the_parent_was_killed(fault: str, where: str) -> None:
-    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests')])
+    path = os.pathsep.join([str(ROOT), str(HELPERS)])
     parent = subprocess.Popen(
         [sys.executable, '-c', PARENT, fault, where],
         stdout=subprocess.PIPE,

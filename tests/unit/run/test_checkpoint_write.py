@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoint_helpers import newest_good, save_run, state
-from runs import ROOT
+from runs import HELPERS, ROOT
 
 from rlframe.errors import CheckpointError, CheckpointWriteError
 from rlframe.run.read_checkpoint import load_checkpoint
@@ -229,7 +229,7 @@ every_place()
 
 @pytest.mark.slow
 def test_a_process_killed_while_it_saves_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
-    code = CHILD.format(tests=str(ROOT / 'tests'))
+    code = CHILD.format(tests=str(HELPERS))
     command = [sys.executable, '-W', 'ignore', '-c', code, str(tmp_path / 'ckpt')]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
     assert done.returncode == 0, done.stderr

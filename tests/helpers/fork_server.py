@@ -292,7 +292,7 @@ def main(task: str, *words: str) -> None:
         stand_for_copy(words[1], list(words[2:]), int(words[0]))
     own = [str(Path(__file__).parent), *os.environ.get('PYTHONPATH', '').split(os.pathsep)]
     import_path = [place for place in sys.path if place not in own]
-    sys.path[:] = [str(Path(__file__).parents[1]), *import_path]
+    sys.path[:] = [str(Path(__file__).parents[2]), *import_path]
     for name in PRELOADED:
         importlib.import_module(name)
     for name in NEEDED_BY_RAY:

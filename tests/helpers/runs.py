@@ -17,7 +17,8 @@ import torch
 
 from rlframe.run.read_checkpoint import load_checkpoint
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
+HELPERS = ROOT / 'tests' / 'helpers'
 Run = Callable[..., tuple[int, str, str]]
 """Runs a command line and returns its exit code, what it printed, and its errors."""
 
@@ -88,7 +89,7 @@ MANAGERS = {
 
 def train(cwd: Path, *words: str, **options: Any) -> subprocess.Popen[str]:
     """Starts the command line in a folder; as a copy of the fork server, if this process has one."""
-    path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
+    path = os.pathsep.join([str(ROOT), str(HELPERS), os.environ.get('PYTHONPATH', '')])
     given = [str(ROOT / word) if word.startswith('configs/') else word for word in words]
     pipes = {'stdout': subprocess.PIPE, 'stderr': subprocess.PIPE, **options}
     return fork_server.popen(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from fault_envs import processes
 from numbered_parts import LEDGER, SCALE
-from runs import ROOT
+from runs import HELPERS, ROOT
 
 from rlframe.run.read_checkpoint import load_checkpoint
 
@@ -136,7 +136,7 @@ class Program:
     """
 
     def __init__(self, site: Site, words: tuple[str, ...], forks: bool) -> None:
-        path = os.pathsep.join([str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')])
+        path = os.pathsep.join([str(ROOT), str(HELPERS), os.environ.get('PYTHONPATH', '')])
         own = {
             LEDGER: str(site.ledger),
             'TMPDIR': str(site.temporary),
