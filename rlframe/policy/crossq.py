@@ -106,7 +106,7 @@ class CrossQUpdate(SACUpdate):
             discount = self.targets.discount(rows)
             target = least.target(rows['reward'], discount, self.entropy.value * log_prob)
         # critics
-        return self.fitted(value.fit(target), rows)
+        return self.fitted(value, target, rows)
 
     def after(self, name: str, loss: Loss) -> Metrics:
         follow_batches(self._norms)
@@ -198,7 +198,7 @@ class XQCUpdate(SACUpdate):
             cost = self.entropy.value * log_prob
             target = self.returns(next_value).smallest().target(rows['reward'], discount, cost)
         # critics
-        return self.fitted(value.fit(target), rows)
+        return self.fitted(value, target, rows)
 
     def after(self, name: str, loss: Loss) -> Metrics:
         follow_batches(self._norms)

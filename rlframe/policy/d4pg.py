@@ -46,9 +46,9 @@ class D4PGUpdate(DDPGUpdate):
             least = Atoms(next_value, self.support).smallest()
             target = least.target(rows['reward'], self.targets.discount(rows))
         # critics, whose divergence from the target is the error of a transition
-        value = self.model.critic(rows['obs'], rows['action'])
-        fit = Atoms(value, self.support).fit(target)
-        return self.fitted(fit, rows)._replace(error=fit.error.mean(0))
+        value = Atoms(self.model.critic(rows['obs'], rows['action']), self.support)
+        fit = value.fit(target, self.targets.weight(rows))
+        return Loss(fit.loss.sum(), fit.metrics(), fit.error.mean(0))
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the mean return of the actor's actions."""

@@ -65,7 +65,7 @@ class DDPGUpdate(QACUpdate):
             target = Values(next_value).smallest().target(rows['reward'], self.targets.discount(rows))
         # critics
         value = self.model.critic(rows['obs'], rows['action'])
-        return self.fitted(Values(value).fit(target), rows)
+        return self.fitted(Values(value), target, rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the value of the actor's actions."""

@@ -190,8 +190,8 @@ class QUpdate(Update):
         next_obs = rows['next_obs']
         output = self.output(self.targets.network, next_obs, rows.get('next_obs_tau'))
         judge = self.output(self.model, next_obs) if self.double else output
-        best = masked(judge.mean(), mask_of(next_obs)).argmax(1)
-        return output.gather(best).target(rows['reward'], self.targets.discount(rows))
+        best = output.best(masked(judge.mean(), mask_of(next_obs)))
+        return best.target(rows['reward'], self.targets.discount(rows))
 
     # the update
 
@@ -201,9 +201,8 @@ class QUpdate(Update):
         with torch.no_grad():
             target = self.target(rows)
         self._check_agree(output, target)
-        fit = output.gather(rows['action']).fit(target)
-        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
-        return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
+        fit = output.gather(rows['action']).fit(target, self.targets.weight(rows))
+        return Loss(fit.loss, fit.metrics(), fit.error)
 
     def _check_agree(self, output: Any, target: torch.Tensor) -> None:
         """Checks what an algorithm defines: that a network's output is one, and that its target has the right shape.

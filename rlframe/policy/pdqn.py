@@ -70,9 +70,9 @@ class PDQNUpdate(QUpdate):
             target = self.target(rows)
         # values of the choices taken, with the parameters taken
         choice, parameters = self.hybrid.split(rows['action'])
-        fit = Values(self.model.critic(rows['obs'], parameters)).gather(choice).fit(target)
-        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
-        return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
+        value = Values(self.model.critic(rows['obs'], parameters)).gather(choice)
+        fit = value.fit(target, self.targets.weight(rows))
+        return Loss(fit.loss, fit.metrics(), fit.error)
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the sum of the values of all allowed choices, with the parameters that the actor proposes."""

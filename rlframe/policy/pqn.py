@@ -80,7 +80,7 @@ class PQNUpdate(Update):
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean squared distance of the values of actions to lambda-returns."""
         fit = self.output(self.model, rows['obs']).gather(rows['action']).fit(rows['return_'])
-        return Loss(fit.losses.mean(), {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()})
+        return Loss(fit.loss, fit.metrics())
 
 
 @POLICY_REGISTRY.register('pqn')

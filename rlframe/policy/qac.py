@@ -28,7 +28,7 @@ from rlframe.policy.parts.options import (
     refused,
     schedule_of,
 )
-from rlframe.policy.parts.outputs import Fit
+from rlframe.policy.parts.outputs import Output
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss, Update
 from rlframe.utils.field import option
@@ -173,11 +173,10 @@ class QACUpdate(Update):
         """Returns standard normal numbers for actions of a batch, float32 [B, A]."""
         return rng.standard_normal((count, self.action_size), np.float32)
 
-    def fitted(self, fit: Fit, rows: Rows) -> Loss:
-        """Returns the loss of critics, from how well each agrees with the target."""
-        loss = self.targets.mean(fit.losses, rows).sum()
-        metrics = {'target_q_value': fit.wanted.mean(), 'q_value': fit.value.mean()}
-        return Loss(loss, metrics, (fit.wanted - fit.value).abs().mean(0))
+    def fitted(self, output: Output, target: torch.Tensor, rows: Rows) -> Loss:
+        """Returns the loss of critics, by what each says of the returns of the actions taken, and the target of all."""
+        fit = output.fit(target, self.targets.weight(rows))
+        return Loss(fit.loss.sum(), fit.metrics(), (fit.wanted - fit.value).abs().mean(0))
 
 
 class QACPolicy(Policy):

@@ -74,9 +74,9 @@ class R2D2Update(DQNUpdate):
             reached = target.like(chosen(target.value, best)[behind.row])
             wanted = reached.target(rows['reward'], self.targets.discount(rows))
         # loss
-        fit = online.like(online.value[seen.row]).gather(rows['action']).fit(wanted)
-        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
-        return Loss(self.targets.mean(fit.losses, rows), metrics, fit.error)
+        value = online.like(online.value[seen.row]).gather(rows['action'])
+        fit = value.fit(wanted, self.targets.weight(rows))
+        return Loss(fit.loss, fit.metrics(), fit.error)
 
 
 @POLICY_REGISTRY.register('r2d2')

@@ -111,7 +111,7 @@ class DroQUpdate(SACUpdate):
             next_action, log_prob = self.act(rows['next_obs'], rows['next_noise'])
             next_value = Values(critic(rows['next_obs'], next_action, is_training=True)).smallest()
             target = next_value.target(rows['reward'], self.targets.discount(rows), alpha * log_prob)
-        return self.fitted(value.fit(target), rows)
+        return self.fitted(value, target, rows)
 
     def value_of(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         return self.model.critic(obs, action, is_training=True).mean(0)

@@ -112,7 +112,7 @@ class SACUpdate(QACUpdate):
             target = next_value.target(rows['reward'], self.targets.discount(rows), cost)
         # critics
         value = self.returns(self.model.critic(rows['obs'], rows['action']))
-        return self.fitted(value.fit(target), rows)
+        return self.fitted(value, target, rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the value of the actor's actions, and of their entropy."""

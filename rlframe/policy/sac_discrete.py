@@ -51,7 +51,7 @@ class SACDiscreteUpdate(SACUpdate):
         # critics
         value = self.model.critic(rows['obs'])
         index = rows['action'].long()[None, :, None].expand(len(value), -1, 1)
-        return self.fitted(Values(value.gather(2, index).squeeze(2)).fit(target), rows)
+        return self.fitted(Values(value.gather(2, index).squeeze(2)), target, rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
         obs = rows['obs']

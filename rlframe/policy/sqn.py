@@ -65,9 +65,8 @@ class SQNUpdate(SQLUpdate):
             target = self.target(rows)
         # both networks
         value = torch.stack([chosen(each, rows['action']) for each in self.model.both(rows['obs'])])
-        fit = Values(value).fit(target)
-        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
-        return Loss(self.targets.mean(fit.losses, rows).sum(), metrics, fit.error.abs().mean(0))
+        fit = Values(value).fit(target, self.targets.weight(rows))
+        return Loss(fit.loss.sum(), fit.metrics(), fit.error.abs().mean(0))
 
     def alpha_loss(self, rows: Rows) -> Loss:
         # entropy of the policy

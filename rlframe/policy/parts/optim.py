@@ -11,6 +11,7 @@ from typing import Any
 from rlframe.errors import NonFiniteError
 from rlframe.policy.parts.memory import priority_of_sequences
 from rlframe.policy.parts.options import schedule_of
+from rlframe.policy.parts.outputs import mean_of_rows
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import LazyModule, torch
@@ -359,10 +360,13 @@ class Targets:
             return gamma.masked_fill(rows['terminated'], 0.0)
         return torch.where(rows['terminated'], self._end, self._going_on)
 
+    def weight(self, rows: Rows) -> torch.Tensor | None:
+        """Returns the importance weight of each row, float32 [B]; None: they weigh the same."""
+        return rows.get('IS') if self._has_weights else None
+
     def mean(self, losses: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the mean of the losses of rows, [..., B] to [...], by their importance weights if they have some."""
-        has_weights = self._has_weights and 'IS' in rows
-        return (losses * rows['IS'] if has_weights else losses).mean(-1)
+        return mean_of_rows(losses, self.weight(rows))
 
     def priority(self, error: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the priority of each sampled transition or sequence, float32 [B], by the errors of transitions or steps."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from rlframe.data.faces import Metrics
 from rlframe.utils.lazy import torch
 
 Cost: TypeAlias = 'torch.Tensor | None'
@@ -13,14 +14,18 @@ Cost: TypeAlias = 'torch.Tensor | None'
 class Fit(NamedTuple):
     """How well an output agrees with its target."""
 
-    losses: torch.Tensor
-    """Loss of each row, float32 [..., B]."""
+    loss: torch.Tensor
+    """Mean loss of rows, float32 [...]."""
     error: torch.Tensor
     """Error of each row, whose absolute value may become its priority, float32 [..., B]."""
     value: torch.Tensor
     """Mean return by the output, without gradients, float32 [..., B]."""
     wanted: torch.Tensor
     """Mean return by the target, float32 [B]."""
+
+    def metrics(self) -> Metrics:
+        """Returns the values to log."""
+        return {'q_value': self.value.mean(), 'target_q_value': self.wanted.mean()}
 
 
 class Output(ABC):
@@ -38,6 +43,10 @@ class Output(ABC):
     def gather(self, action: torch.Tensor) -> Output:
         """Selects an action, int64 [B], in each row: [B, A, ...] to [B, ...]."""
         return self.like(chosen(self.value, action))
+
+    def best(self, value: torch.Tensor) -> Output:
+        """Selects the action of the highest value, float32 [B, A], in each row: [B, A, ...] to [B, ...]."""
+        return self.gather(value.argmax(1))
 
     def like(self, value: torch.Tensor) -> Output:
         """Returns an output of this kind with other values."""
@@ -60,8 +69,8 @@ class Output(ABC):
         """
 
     @abstractmethod
-    def fit(self, target: torch.Tensor) -> Fit:
-        """Compares the output with a target."""
+    def fit(self, target: torch.Tensor, weight: torch.Tensor | None = None) -> Fit:
+        """Compares the output with a target. ``weight`` is the importance of each row, float32 [B]."""
 
 
 class Values(Output):
@@ -79,6 +88,10 @@ class Values(Output):
     def mean(self) -> torch.Tensor:
         return self.value
 
+    def best(self, value: torch.Tensor) -> Output:
+        # the highest of its own values is selected in one operation
+        return self.like(value.amax(1)) if value is self.value else super().best(value)
+
     def smallest(self) -> Values:
         return self.like(self.value.amin(0))
 
@@ -86,9 +99,15 @@ class Values(Output):
         value = self.value if cost is None else self.value - cost
         return reward + discount * value
 
-    def fit(self, target: torch.Tensor) -> Fit:
+    def fit(self, target: torch.Tensor, weight: torch.Tensor | None = None) -> Fit:
         value = self.value.detach()
-        return Fit(td_loss(self.value, target, self._kappa), target - value, value, target)
+        if weight is None and value.dim() == 1:
+            # the mean is a part of the same operation
+            loss = td_loss(self.value, target, self._kappa, 'mean')
+        else:
+            losses = td_loss(self.value, target.expand_as(value), self._kappa, 'none')
+            loss = mean_of_rows(losses, weight)
+        return Fit(loss, target - value, value, target)
 
 
 class Quantiles(Output):
@@ -145,7 +164,7 @@ class Quantiles(Output):
         value = self.value if cost is None else self.value - cost.unsqueeze(-1)
         return reward[:, None] + discount[:, None] * value
 
-    def fit(self, target: torch.Tensor) -> Fit:
+    def fit(self, target: torch.Tensor, weight: torch.Tensor | None = None) -> Fit:
         wanted = target.mean(1)
         value = self._mean_of(self.value.detach())
         if self.value.dim() == 2:
@@ -153,7 +172,7 @@ class Quantiles(Output):
         else:
             critics = [quantile_huber_loss(own, target, self._kappa, self.tau) for own in self.value]
             losses = torch.stack(critics)
-        return Fit(losses, wanted - value, value, wanted)
+        return Fit(mean_of_rows(losses, weight), wanted - value, value, wanted)
 
 
 class Atoms(Output):
@@ -185,13 +204,18 @@ class Atoms(Output):
         reward = reward if cost is None else reward - discount * cost
         return project(self.value.softmax(1), reward, discount, self.support)
 
-    def fit(self, target: torch.Tensor) -> Fit:
+    def fit(self, target: torch.Tensor, weight: torch.Tensor | None = None) -> Fit:
         log_probability = self.value.log_softmax(-1)  # [..., B, M]
         losses = -(target * log_probability).sum(-1)
         # rounding can make it negative
         divergence = (losses.detach() + target.xlogy(target).sum(-1)).clamp(min=0)
         value = log_probability.detach().exp() @ self.support
-        return Fit(losses, divergence, value, target @ self.support)
+        return Fit(mean_of_rows(losses, weight), divergence, value, target @ self.support)
+
+
+def mean_of_rows(losses: torch.Tensor, weight: torch.Tensor | None) -> torch.Tensor:
+    """Returns the mean of losses, [..., B] to [...], by the importance of each row, [B], if there is one."""
+    return (losses if weight is None else losses * weight).mean(-1)
 
 
 def chosen(output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
@@ -202,12 +226,13 @@ def chosen(output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     return output[torch.arange(len(action), device=action.device), action]
 
 
-def td_loss(value: torch.Tensor, target: torch.Tensor, kappa: float | None) -> torch.Tensor:
+def td_loss(
+    value: torch.Tensor, target: torch.Tensor, kappa: float | None, reduction: Literal['none', 'mean']
+) -> torch.Tensor:
     """Returns the squared errors of values, or their Huber losses, half as large at first and linear from kappa on."""
-    target = target if target.dim() == value.dim() else target.expand_as(value)
     if kappa is None:
-        return torch.nn.functional.mse_loss(value, target, reduction='none')
-    return torch.nn.functional.huber_loss(value, target, reduction='none', delta=kappa)
+        return torch.nn.functional.mse_loss(value, target, reduction=reduction)
+    return torch.nn.functional.huber_loss(value, target, reduction=reduction, delta=kappa)
 
 
 def quantile_huber_loss(

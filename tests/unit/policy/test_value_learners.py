@@ -90,10 +90,11 @@ def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> Non
     rows = policy.columns(batch_of(PLAIN))
     assert rows['obs_tau'].shape == (6, 5) and not bool((rows['obs_tau'] == rows['next_obs_tau']).any())
     with torch.no_grad():
-        losses = policy.update.output(policy.model, rows['obs'], rows['obs_tau']).gather(rows['action'])
-        quantiles, wanted = losses.value, policy.update.target(rows)
-        losses = losses.fit(wanted).losses
-        assert float(policy.update.loss(rows).value) == pytest.approx(float(losses.mean()), rel=1e-5)
+        output = policy.update.output(policy.model, rows['obs'], rows['obs_tau']).gather(rows['action'])
+        quantiles, wanted = output.value, policy.update.target(rows)
+        assert float(policy.update.loss(rows).value) == pytest.approx(
+            float(output.fit(wanted).loss), rel=1e-5
+        )
     for i in range(6):
         total = 0.0
         for tau, quantile in zip(rows['obs_tau'][i].tolist(), quantiles[i].tolist(), strict=True):
@@ -101,7 +102,8 @@ def test_loss_of_iqn_weighs_the_errors_by_the_fractions_that_were_drawn() -> Non
                 error = sample - quantile
                 huber = 0.5 * error**2 if abs(error) <= 1 else abs(error) - 0.5
                 total += abs(tau - (error < 0)) * huber / len(wanted[i])
-        assert float(losses[i]) == pytest.approx(total, rel=1e-4)
+        alone = 6.0 * torch.eye(6)[i]  # the importance of one row
+        assert float(output.fit(wanted, alone).loss) == pytest.approx(total, rel=1e-4)
     again = make('iqn', PLAIN)
     assert bool((again.columns(batch_of(PLAIN))['obs_tau'] == rows['obs_tau']).all()), 'drawn by the seed'
 
