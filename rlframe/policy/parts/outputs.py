@@ -286,5 +286,7 @@ def project(
     gap = (high - low) / (len(support) - 1)
     first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
     place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
-    share = (1 - (place[:, None, :] - number[:, None]).abs()).clamp_(min=0)  # [B, M, M]
+    # in place: memory for each step of it would cost several times what its numbers do
+    distance = (place[:, None, :] - number[:, None]).abs_()  # [B, M, M]
+    share = distance.neg_().add_(1).clamp_(min=0)
     return (share @ probability[:, :, None])[:, :, 0]
