@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from easydict import EasyDict
@@ -22,6 +22,7 @@ from rlframe.errors import ConfigError, ExperimentExistsError, IncompatibleError
 from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.parts.tensor_acting import changed_methods
 from rlframe.registry import POLICY_REGISTRY, import_named
 from rlframe.run.read_checkpoint import EMERGENCY, open_checkpoint
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from rlframe.envs.base_env import EnvFactory
 
 Overrides = Sequence[str] | Mapping[str, Any]
-Settings = dict[str, Any]
-"""Options of a section."""
 
 ON_POLICY_STEPS, OFF_POLICY_STEPS = 1_000_000, 200_000
 """Budgets in env steps: learning from a replay buffer needs fewer env steps, and more time for each."""
@@ -48,36 +47,12 @@ GROWTH = 10
 long one, and a long one spends at most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
-BUFFER_SIZE = 100_000
-"""Largest replay buffer, in transitions."""
-BUFFER_BYTES = 2 * 2**30
-"""Largest replay buffer of transitions with images, in bytes."""
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
 GAMES, GAME_STEPS = 64, 250
 """Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
-
-
-class Facts(NamedTuple):
-    """The properties of an env that settings depend on."""
-
-    spec: EnvSpec
-    """Its spaces."""
-    steps: int
-    """Env steps that the policy has."""
-    has_numbers: bool
-    """Whether a part of its observations are real numbers."""
-    is_tabular: bool
-    """Whether its observations are classes only."""
-    has_grid: bool
-    """Whether all images among its observations are small grids of symbols."""
-
-    @property
-    def buffer_size(self) -> int:
-        """Number of transitions that a replay buffer should hold."""
-        return min(BUFFER_SIZE, BUFFER_BYTES // row_nbytes(self.spec))
 
 
 def starting_config(
@@ -171,12 +146,12 @@ def starting_config(
 
 
 def _settings_of(kind: Any, facts: Facts) -> Settings:
-    """Returns the settings of a policy class: those of its family, with the defaults by which it differs from that."""
+    """Returns the settings of a policy class: those that it starts from, with the defaults of later subclasses."""
     fields = kind.config_fields()
     builtin: Any = next(base for base in kind.__mro__ if base.__module__.startswith('rlframe.'))
-    family = next((base for base in builtin.__mro__ if base.__name__ in FAMILIES), object)
-    settings = _of_atoms(fields) | (FAMILIES[family.__name__](facts) if family is not object else {})
-    for base in reversed(builtin.__mro__[: builtin.__mro__.index(family)]):
+    stating = next((base for base in kind.__mro__ if 'starting' in vars(base)), object)
+    settings = _of_atoms(fields) | (kind.starting(facts) if stating is not object else {})
+    for base in reversed(kind.__mro__[: kind.__mro__.index(stating)]):
         merge(settings, vars(base).get('config', {}))
     settings = _present(settings)
     if builtin is not kind:
@@ -315,6 +290,7 @@ def _facts(spec: EnvSpec, steps: int) -> Facts:
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
         has_grid=bool(grids) and len(grids) == len(images),
+        row_nbytes=row_nbytes,
     )
 
 
@@ -332,120 +308,10 @@ def _plain(name: str) -> str:
 # the policy
 
 
-def _encoder(facts: Facts, sizes: list[int]) -> Settings:
-    """Returns options of the network that depend on the observations."""
-    return dict(encoder_hidden_size_list=sizes, **({'conv_layers': []} if facts.has_grid else {}))
-
-
-def _ppo(facts: Facts) -> Settings:
-    is_continuous = type(facts.spec.action_space).__name__ == 'Box'
-    # with one-hot classes, learning about one says nothing about the next, and rounds of 1,024 learn to walk in circles
-    bonus = 0.05 if facts.is_tabular else 0.01
-    rounds = 2048 if is_continuous or facts.is_tabular else 1024
-    return dict(
-        normalize_obs=facts.has_numbers,
-        model=_encoder(facts, [64, 64]),
-        learn=dict(
-            epoch_per_collect=10,
-            batch_size=64,
-            learning_rate=3e-4,
-            value_norm=True,  # for rewards of any size
-            entropy_weight=0.0 if is_continuous else bonus,
-        ),
-        collect=dict(n_sample=rounds, discount_factor=0.99, gae_lambda=0.95),
-    )
-
-
-def _a2c(facts: Facts) -> Settings:
-    return dict(
-        normalize_obs=facts.has_numbers,
-        model=_encoder(facts, [64, 64]),
-        learn=dict(value_norm=True),
-        collect=dict(n_sample=40),
-    )
-
-
-def _dqn(facts: Facts) -> Settings:
-    return dict(
-        discount_factor=0.99,
-        model=_encoder(facts, [128, 128]) | dict(dueling=False),
-        learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=20),
-        collect=dict(n_sample=8),
-        other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 10, 1)),
-            replay_buffer=dict(replay_buffer_size=facts.buffer_size),
-        ),
-    )
-
-
-def _pqn(facts: Facts) -> Settings:
-    return dict(
-        normalize_obs=facts.has_numbers,
-        model=_encoder(facts, [128, 128]),
-        learn=dict(epoch_per_collect=4, batch_size=128, learning_rate=1e-3),
-        collect=dict(n_sample=512, q_lambda=0.95),
-        other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=max(facts.steps // 5, 1))),
-    )
-
-
 def _of_atoms(fields: Mapping[str, Any]) -> Settings:
     """Returns the settings of policies whose networks tell returns within a fixed range of values apart."""
     atoms = fields.get('model', {}).get('n_atom')
     return {'normalize_reward': True} if atoms is not None and atoms.default else {}
-
-
-def _r2d2(facts: Facts) -> Settings:
-    settings = _dqn(facts) | dict(nstep=5, value_rescale=True)  # as in the paper: values of any size
-    settings['model'] = _encoder(facts, [64])
-    settings['learn'] |= dict(update_per_collect=2, batch_size=32, target_update_freq=50, grad_clip_norm=10.0)
-    settings['collect'] |= dict(collector=dict(mark_episodes=True))
-    settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
-    return settings
-
-
-def _actor_critic(facts: Facts) -> Settings:
-    """Of policies with an actor and Q-functions."""
-    return dict(
-        discount_factor=0.99,
-        random_collect_size=1000,
-        model=_encoder(facts, [256, 256]),
-        learn=dict(update_per_collect=8, batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3),
-        collect=dict(n_sample=8),
-        other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
-    )
-
-
-def _sac_discrete(facts: Facts) -> Settings:
-    settings = _actor_critic(facts)
-    settings['model'] = _encoder(facts, [128, 128])
-    settings['learn'] |= dict(
-        update_per_collect=4, batch_size=128, learning_rate_actor=1e-3, target_theta=0.02
-    )
-    return settings
-
-
-def _acer(facts: Facts) -> Settings:
-    return dict(
-        normalize_obs=facts.has_numbers,
-        discount_factor=0.99,
-        model=_encoder(facts, [64, 64]),
-        learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3, entropy_weight=0.01),
-        collect=dict(n_sample=64, collector=dict(mark_episodes=True)),
-        other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size, unroll_len=16)),
-    )
-
-
-FAMILIES: dict[str, Callable[[Facts], Settings]] = {
-    'A2CPolicy': _a2c,
-    'PPOPolicy': _ppo,
-    'R2D2Policy': _r2d2,
-    'PQNPolicy': _pqn,
-    'QPolicy': _dqn,
-    'SACDiscretePolicy': _sac_discrete,
-    'QACPolicy': _actor_critic,
-    'ACERPolicy': _acer,
-}
-"""Settings of a policy class and of its subclasses, as far as they have none of their own."""
 
 
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')

@@ -21,6 +21,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.ppo import ActorPolicy
 from rlframe.policy.qac import QACUpdate
 from rlframe.policy.update import Loss, Losses
@@ -207,6 +208,17 @@ class ACERPolicy(ActorPolicy):
         other=dict(replay_buffer=dict(unroll_len=4)),
     )
     solves = 'CartPole-v1', 80_000
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return dict(
+            normalize_obs=facts.has_numbers,
+            discount_factor=0.99,
+            model=facts.encoder([64, 64]),
+            learn=dict(learning_rate_actor=1e-3, learning_rate_critic=1e-3, entropy_weight=0.01),
+            collect=dict(n_sample=64, collector=dict(mark_episodes=True)),
+            other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size, unroll_len=16)),
+        )
 
     def default_model(self) -> str:
         return 'actor_q_critic'

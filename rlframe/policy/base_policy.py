@@ -41,6 +41,7 @@ from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
@@ -186,6 +187,8 @@ class Policy(Configurable):
     """An env that ``rlframe train --env ENV --policy POLICY`` solves by its defaults, and within how many env steps."""
     toy: dict[str, Any] = {}
     """Options by which it learns in seconds to name one of four classes or, with continuous actions only, to hit a target."""
+    search_space: SearchSpace = COMMON
+    """Options that are worth a search, with their domains."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
 
@@ -264,6 +267,14 @@ class Policy(Configurable):
         self._draws_in_eval = not self._cfg.eval.get('deterministic', True)
 
     # what a subclass defines
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        """Returns options that suit an env which nobody has tuned, for ``rlframe train --env ENV``.
+
+        Subclasses have them, too, with the defaults by which they differ (``config``).
+        """
+        return {}
 
     def default_model(self) -> str:
         """Returns the registered name of the network to build, if ``model.type`` names none."""

@@ -114,3 +114,6 @@ class RainbowPolicy(C51Policy):
         unused={'learn.iqn': 'without effect in DI-engine as well'},
     )
     toy = C51Policy.toy | dict(other={})
+    search_space = QPolicy.search_space.having(
+        {'nstep': 'choice(1,3,5)'}, f'{QPolicy.search_space.source}; n of Hessel et al. (2018), fig. 5'
+    )

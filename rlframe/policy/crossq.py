@@ -142,6 +142,9 @@ class CrossQPolicy(QACPolicy):
     toy = QACPolicy.toy | dict(
         model=dict(encoder_hidden_size_list=[64, 64]), learn=dict(batch_size=64, learning_rate_alpha=1e-2)
     )
+    search_space = QACPolicy.search_space.without(
+        'learn.target_theta', source=f'{QACPolicy.search_space.source}; no target networks'
+    )
     solves = 'Pendulum-v1', 6_000
 
 

@@ -97,3 +97,4 @@ class DDPGPolicy(QACPolicy):
         }
     )
     solves = 'Pendulum-v1', 8_000
+    search_space = QACPolicy.search_space.having({'collect.noise_sigma': 'uniform(0,1)'})

@@ -30,6 +30,7 @@ from rlframe.policy.parts.options import (
 )
 from rlframe.policy.parts.outputs import Output, Values
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -254,6 +255,27 @@ class QPolicy(Policy):
         learn=dict(batch_size=32, learning_rate=3e-3, target_update_freq=50),
         other=dict(eps=dict(type='linear', start=1.0, end=0.05, decay=1500)),
     )
+    search_space = SearchSpace(
+        f'{ZOO}, learning rates up to 0.01 in place of 1; its 1 to 1/8 updates for each of 8 env steps',
+        {
+            'learn.learning_rate': 'loguniform(1e-5,1e-2)',
+            'learn.batch_size': 'choice(16,32,64,100,128,256,512)',
+            'learn.update_per_collect': 'choice(1,2,4,8)',
+            'learn.target_update_freq': 'lograndint(1,20001)',
+            'discount_factor': DISCOUNTS,
+            'other.eps.end': 'uniform(0,0.2)',
+        },
+    )
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return dict(
+            discount_factor=0.99,
+            model=facts.encoder([128, 128]) | dict(dueling=False),
+            learn=dict(update_per_collect=4, batch_size=128, learning_rate=1e-3, target_update_freq=20),
+            collect=dict(n_sample=8),
+            other=dict(eps=facts.exploration(10), replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
+        )
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

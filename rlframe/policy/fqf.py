@@ -10,7 +10,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Quantiles, chosen
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.qrdqn import QRDQNConfig, QRDQNLearn, QRDQNUpdate
+from rlframe.policy.qrdqn import QRDQNConfig, QRDQNLearn, QRDQNPolicy, QRDQNUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -112,6 +112,7 @@ class FQFPolicy(QPolicy):
         model=dict(num_quantiles=8, quantile_embedding_size=16),
         learn=QPolicy.toy['learn'] | dict(learning_rate_fractions=1e-3),
     )
+    search_space = QRDQNPolicy.search_space
     solves = 'CartPole-v1', 60_000
 
     def default_model(self) -> str:

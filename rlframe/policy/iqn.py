@@ -10,7 +10,7 @@ from rlframe.data.timestep import Array
 from rlframe.policy.dqn import QPolicy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Output, Quantiles
-from rlframe.policy.qrdqn import QRDQNConfig, QRDQNModel, QRDQNUpdate
+from rlframe.policy.qrdqn import QRDQNConfig, QRDQNModel, QRDQNPolicy, QRDQNUpdate
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -77,6 +77,7 @@ class IQNPolicy(QPolicy):
         unused={'kappa': 'without effect in DI-engine as well; policy.learn.kappa is the option'},
     )
     toy = QPolicy.toy | dict(model=dict(num_quantiles=8, quantile_embedding_size=16))
+    search_space = QRDQNPolicy.search_space
     solves = 'CartPole-v1', 40_000
 
     def default_model(self) -> str:

@@ -11,6 +11,7 @@ from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import BATCH_SIZE, UPDATE_PER_COLLECT, refused
+from rlframe.policy.parts.starting import ZOO
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOLearn, PPOPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import ABSENT, option
@@ -88,6 +89,9 @@ class PPOOffPolicy(PPOPolicy):
         other=dict(replay_buffer=dict(replay_buffer_size=256)),
     )
     solves = 'CartPole-v1', 60_000
+    search_space = PPOPolicy.search_space.without(
+        'learn.epoch_per_collect', 'collect.n_sample', source=f'{ZOO}; updates in place of epochs'
+    ).having({'learn.update_per_collect': 'choice(16,32,64,128,256)'})
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         yield partial(self.train_step, self.columns(data))

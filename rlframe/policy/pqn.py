@@ -24,6 +24,7 @@ from rlframe.policy.parts.options import (
 )
 from rlframe.policy.parts.outputs import Output, Values
 from rlframe.policy.parts.sequences import Rows, apart_rows, flat, real_rows, shuffled_batches, values_after
+from rlframe.policy.parts.starting import Facts, SearchSpace, Settings
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -98,6 +99,27 @@ class PQNPolicy(QPolicy):
     ding = DingNames()
     toy = QPolicy.toy | dict(learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
     solves = 'CartPole-v1', 60_000
+    search_space = SearchSpace(
+        'as PPO; every lambda, of which Gallici et al. (2024), arXiv 2407.04811, compare some',
+        {
+            'learn.learning_rate': 'loguniform(1e-5,2e-3)',
+            'learn.batch_size': 'choice(32,64,128,256,512)',
+            'collect.n_sample': 'choice(256,512,1024,2048,4096,8192,16384)',
+            'learn.epoch_per_collect': 'choice(1,2,4,8)',
+            'discount_factor': 'uniform(0.97,0.9999)',
+            'collect.q_lambda': 'uniform(0,1)',
+        },
+    )
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return dict(
+            normalize_obs=facts.has_numbers,
+            model=facts.encoder([128, 128]),
+            learn=dict(epoch_per_collect=4, batch_size=128, learning_rate=1e-3),
+            collect=dict(n_sample=512, q_lambda=0.95),
+            other=dict(eps=facts.exploration(5)),
+        )
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)

@@ -30,6 +30,7 @@ from rlframe.policy.parts.options import (
 )
 from rlframe.policy.parts.outputs import Output
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
 from rlframe.policy.update import Loss, Update
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -210,6 +211,29 @@ class QACPolicy(Policy):
         learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, update_per_collect=8),
         collect=dict(n_sample=8),
     )
+    search_space = SearchSpace(
+        f'{ZOO}, learning rates up to 0.01 in place of 1',
+        {
+            'learn.learning_rate_actor': 'loguniform(1e-5,1e-2)',
+            'learn.learning_rate_critic': 'loguniform(1e-5,1e-2)',
+            'learn.batch_size': 'choice(16,32,64,128,256,512,1024,2048)',
+            'learn.target_theta': 'choice(0.001,0.005,0.01,0.02,0.05,0.08)',
+            'discount_factor': DISCOUNTS,
+        },
+    )
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return dict(
+            discount_factor=0.99,
+            random_collect_size=1000,
+            model=facts.encoder([256, 256]),
+            learn=dict(
+                update_per_collect=8, batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3
+            ),
+            collect=dict(n_sample=8),
+            other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
+        )
 
     def default_model(self) -> str:
         return 'recurrent_qac' if self._has_core else 'qac'

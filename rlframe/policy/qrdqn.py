@@ -63,4 +63,5 @@ class QRDQNPolicy(QPolicy):
     update_class = QRDQNUpdate
     ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000, 'model.dueling': False})
     toy = QPolicy.toy | dict(model=dict(num_quantiles=8))
+    search_space = QPolicy.search_space.having({'model.num_quantiles': 'randint(5,201)'})
     solves = 'CartPole-v1', 40_000

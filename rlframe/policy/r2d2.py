@@ -14,6 +14,7 @@ from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_seque
 from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
 from rlframe.policy.parts.outputs import Cost, Output, Values, chosen
 from rlframe.policy.parts.sequences import Rows, listed_rows, reward_windows
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -139,6 +140,19 @@ class R2D2Policy(QPolicy):
         | dict(replay_buffer=dict(replay_buffer_size=5000, unroll_len=6, burn_in=2, priority=True)),
     )
     solves = 'CartPole-v1', 40_000
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        settings = super().starting(facts) | dict(
+            nstep=5, value_rescale=True
+        )  # as in the paper: values of any size
+        settings['model'] = facts.encoder([64])
+        settings['learn'] |= dict(
+            update_per_collect=2, batch_size=32, target_update_freq=50, grad_clip_norm=10.0
+        )
+        settings['collect'] |= dict(collector=dict(mark_episodes=True))
+        settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
+        return settings
 
     def default_model(self) -> str:
         return 'recurrent_q_net'

@@ -14,6 +14,7 @@ from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import QACPolicy
 from rlframe.policy.sac import SACConfig, SACUpdate
 from rlframe.policy.update import Loss
@@ -101,6 +102,14 @@ class SACDiscretePolicy(QACPolicy):
     )
     toy = QACPolicy.toy | dict(learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2))
     solves = 'CartPole-v1', 40_000
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        settings = super().starting(facts) | dict(model=facts.encoder([128, 128]))
+        settings['learn'] |= dict(
+            update_per_collect=4, batch_size=128, learning_rate_actor=1e-3, target_theta=0.02
+        )
+        return settings
 
     # acting
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, EnvSpec
-from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGUpdate
+from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
@@ -74,3 +74,4 @@ class TD3Policy(QACPolicy):
         }
     )
     solves = 'Pendulum-v1', 8_000
+    search_space = DDPGPolicy.search_space

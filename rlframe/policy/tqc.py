@@ -86,4 +86,8 @@ class TQCPolicy(QACPolicy):
     toy = QACPolicy.toy | dict(
         model=dict(num_quantiles=9), learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2)
     )
+    search_space = QACPolicy.search_space.having(
+        {'model.num_quantiles': 'randint(5,51)', 'learn.dropped_quantiles': 'randint(0,5)'},
+        f'{QACPolicy.search_space.source}; fewer dropped quantiles than the fewest quantiles',
+    )
     solves = 'Pendulum-v1', 6_000

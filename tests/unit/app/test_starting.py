@@ -18,7 +18,9 @@ from rlframe.app.starting import env_options, starting_config
 from rlframe.entry.__main__ import main, parse, set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline import build
+from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.parts.fit import misfit
+from rlframe.policy.parts.starting import Facts
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.worker import create_serial_evaluator
 
@@ -70,6 +72,18 @@ def test_a_variation_of_a_policy_keeps_what_it_is() -> None:
     learn = starting_config('Pendulum-v1', 'crossq')[0].policy.learn
     assert learn.learning_rate_actor == 1e-3
     assert starting_config('Pendulum-v1', 'redq')[0].policy.learn.update_per_collect == 160
+
+
+def test_a_policy_of_your_own_states_where_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    def starting(cls: type[DQNPolicy], facts: Facts) -> Any:
+        return super(cls, cls).starting(facts) | dict(nstep=3, priority=facts.has_numbers)
+
+    monkeypatch.setattr(POLICY_REGISTRY, '_classes', dict(POLICY_REGISTRY._classes))
+    body = dict(starting=classmethod(starting), config=dict(discount_factor=0.5))
+    POLICY_REGISTRY.register('own_dqn', type('OwnDQN', (DQNPolicy,), body))
+    policy = starting_config('CartPole-v1', 'own_dqn')[0].policy
+    assert (policy.nstep, policy.priority, policy.learn.batch_size) == (3, True, 128)
+    assert policy.discount_factor == 0.5, 'a default that the class states'
 
 
 def test_config_names_the_run_its_goal_and_its_budget() -> None:
