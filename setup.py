@@ -28,6 +28,7 @@ FEATURES = {
     'onnx': ['onnx >= 1.17', 'onnxscript >= 0.5'],
     'wandb': ['wandb >= 0.18'],
     'mlflow': ['mlflow >= 3.1'],
+    'data': ['minari[hdf5] >= 0.5.3', 'h5py >= 3.8', 'pillow >= 10.0', 'pyarrow >= 17.0'],
 }
 """Extra to the packages that its feature needs and rlframe itself does not.
 
@@ -88,6 +89,10 @@ EXTRAS = {
         'mlflow-skinny >= 3.1',
         'nbclient >= 0.10',
         'ipykernel >= 6.29',
+        'minari[hdf5] >= 0.5.3',
+        'h5py >= 3.8',
+        'pillow >= 10.0',
+        'pyarrow >= 17.0',
     ],
     'conformance': ['stable-baselines3 >= 2.9', 'sb3-contrib >= 2.9'],
     'bench': ['stable-baselines3 >= 2.4', 'tianshou >= 2.0', 'cpprb >= 11.0; python_version < "3.13"'],

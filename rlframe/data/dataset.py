@@ -2,292 +2,162 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.observation import (
-    MASK_PATH,
-    bounds_of,
-    check_action_bounds,
-    check_mask_values,
-    obs_dtype,
-    plain_parts,
-)
-from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
-from rlframe.errors import ConfigError, named_during
+from rlframe.data.formats import GIB, LIMIT, read_recording
+from rlframe.data.observation import check_action_bounds
+from rlframe.data.recording import Episodes, Recording
+from rlframe.data.sources import BlockSource, DataSource, LoaderSource, MixedSource, RowSource
+from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.errors import ConfigError
 from rlframe.registry import named_object
-from rlframe.utils.serialize import leaves
 
-
-def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = None) -> None:
-    """Checks that a batch of data matches the spaces of an env.
-
-    Args:
-        batch: The data.
-        spec: Spaces of the env.
-        where: The option that names the data, for the error.
-        rows: Numbers of the rows in the data, [n]; by default those in the batch.
-
-    Raises:
-        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
-            or has fractions where the env gives whole numbers, or an action is not in the action space; the first such
-            row is named.
-        ActionMaskError: If an action mask has other values than 0 and 1.
-    """
-    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
-    for name, shape in declared.items():
-        if name not in batch:
-            raise ConfigError(
-                f'the data have no column {name}',
-                where=where,
-                got=list(batch.keys()),
-                expected="'obs' and 'action'",
-            )
-        if tuple(batch[name].shape[1:]) != shape:
-            raise ConfigError(
-                f'the data do not fit {spec.name}: in the column {name} a row has another shape',
-                where=where,
-                got=list(batch[name].shape[1:]),
-                expected=str(list(shape)),
-            )
-    numbers = np.arange(len(batch)) if rows is None else rows
-    _check_finite(np.asarray(batch['obs']), numbers, where)
-    _check_whole(np.asarray(batch['obs']), spec, numbers, where)
-    _check_actions(np.asarray(batch['action']), spec, numbers, where)
-
-
-def _check_finite(obs: Array, rows: Array, where: str) -> None:
-    for name, values in leaves(obs, 'obs'):
-        if name == MASK_PATH:
-            check_mask_values(values, f'{where}: the data')
-        if values.dtype.kind != 'f':
-            continue
-        bad = np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
-        if bad.any():
-            first = int(bad.argmax())
-            raise ConfigError(
-                f'row {rows[first]} of the data: {name} is {values[first]}{_more(bad)}',
-                where=where,
-                remedy='Remove such rows.',
-            )
-
-
-def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
-    parts = dict(plain_parts(spec.observation_space))
-    for name, values in leaves(obs, 'obs'):
-        space = parts.get(name)
-        if values.dtype.kind != 'f' or space is None or np.dtype(space.dtype).kind == 'f':
-            continue
-        bad = (values != np.floor(values)).reshape(len(values), -1).any(axis=1)
-        if bad.any():
-            low, high = bounds_of(space)
-            raise ConfigError(
-                f'row {rows[int(bad.argmax())]} of the data: {name} has fractions{_more(bad)}, and {spec.name} gives'
-                f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
-                where=where,
-                got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
-                expected=str(space.dtype),
-                remedy='Record observations as the env gives them: multiply pixels in [0, 1] by the largest value.',
-            )
-
-
-def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:
-    bad = ~_are_in(action, spec.action_space)
-    if bad.any():
-        first = int(bad.argmax())
-        raise ConfigError(
-            f'row {rows[first]} of the data: an action is not in the action space of {spec.name}{_more(bad)}',
-            where=where,
-            got=action[first].tolist(),
-            expected=repr(spec.action_space),
-        )
-
-
-def _are_in(action: Array, space: Any) -> BoolArray:
-    """Returns a mask of the actions, [n, ...], that a space contains, [n]."""
-    if action.dtype.kind not in 'biuf':
-        return np.zeros(len(action), np.bool_)
-    if hasattr(space, 'parts'):  # a Composite
-        found: BoolArray = space.inside(action)
-        return found
-    low, high = bounds_of(space)
-    is_real = np.dtype(space.dtype).kind == 'f'
-    values = action.astype(space.dtype) if is_real else action
-    inside = (values >= low) & (values <= high) & (is_real | (values == np.floor(values)))
-    return np.asarray(np.reshape(inside, (len(action), -1)).all(axis=1))
-
-
-def _more(bad: BoolArray) -> str:
-    count = int(bad.sum()) - 1
-    return f' (and {count} more)' if count else ''
-
-
-PAIR = 'obs', 'action'
-"""Column names of data that come as pairs."""
 COLLECTOR_DATA = 'policy.collect.collector.data'
 DATA_FORMS = (
-    "path of an .npz file with the columns obs and action, 'module:name', a torch Dataset or a DataLoader"
+    "path of recorded data (a folder of Minari or its id, .npz, .parquet, .hdf5), 'module:name', a torch Dataset or a"
+    ' DataLoader; a list of these is mixed'
 )
 """Description of the values that ``open_data`` accepts, for the documentation of options."""
 
 
-class DataSource(ABC):
-    """Data that can be iterated over repeatedly, one batch at a time."""
+class Selection(NamedTuple):
+    """Which of the recorded episodes are read, and how."""
 
-    @abstractmethod
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
-        """Goes through all data once. Random numbers for the order are drawn up front, even for skipped batches.
+    top: float = 1.0
+    """Share of the episodes that are read, those with the highest returns."""
+    held_out: float = 0.0
+    """Share of the episodes that are kept apart to evaluate on."""
+    is_held_out: bool = False
+    """Whether those are read, in place of all others."""
+    weights: Sequence[float] | None = None
+    """Share of a batch that is from each of several data; None: by their rows."""
+    memory: float = LIMIT
+    """GiB that the data may occupy in memory; more is read from disk, block by block."""
 
-        Args:
-            size: Rows of a batch; the last one may have fewer.
-            rng: Generator of the order.
-            skip: Number of batches to skip at the beginning, as they were read before.
-        """
-
-    def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
-        """Checks that the data match the spaces of an env, now or when they are read."""
-
-    def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too
-        """Does nothing: the data are closed by their creator."""
-
-
-class RowSource(DataSource):
-    """Data with random access to rows: columns, or a torch data set; each pass has its own order.
-
-    Args:
-        rows: A ``Batch``, or anything with a length whose item ``i`` is a pair ``(obs, action)`` or a mapping.
-        where: The option that named the data, for errors.
-
-    Raises:
-        ConfigError: If there are no rows.
-    """
-
-    def __init__(self, rows: Any, where: str) -> None:
-        if len(rows) == 0:
-            raise ConfigError('the data contain no rows', where=where)
-        self._rows, self._where = rows, where
-        self._spec: EnvSpec | None = None  # rows that still need checking
-
-    def check(self, spec: EnvSpec, where: str) -> None:
-        if isinstance(self._rows, Batch):
-            check_batch(self._rows, spec, where)
-        else:
-            self._spec, self._where = spec, where
-            self._pick(np.zeros(1, np.int64))
-
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
-        order = rng.permutation(len(self._rows))
-        starts = range(skip * size, len(order), size)
-        return (self._pick(order[start : start + size]) for start in starts)
-
-    def _pick(self, index: Array) -> Batch:
-        if isinstance(self._rows, Batch):
-            picked: Batch = self._rows[index]
-            return picked
-        batch = Batch.from_rows([_named(self._rows[int(i)], self._where) for i in index])
-        if self._spec is not None:
-            check_batch(batch, self._spec, self._where, index)
-        return batch
+    @property
+    def is_of_episodes(self) -> bool:
+        """Whether it chooses between episodes."""
+        return self.top < 1 or self.held_out > 0
 
 
-class LoaderSource(DataSource):
-    """Data that come as batches, pairs ``(obs, action)`` or mappings, whose size and order the loader decides."""
-
-    def __init__(self, loader: Iterable[Any], where: str) -> None:
-        self._loader, self._where = loader, where
-        self._spec: EnvSpec | None = None
-
-    def check(self, spec: EnvSpec, where: str) -> None:
-        self._spec, self._where = spec, where
-
-    def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
-        iterator = iter(self._loader)
-        for _ in range(skip):
-            if next(iterator, None) is None:
-                break
-        return (self._columns(batch, number) for number, batch in enumerate(iterator, skip))
-
-    def _columns(self, batch: Any, number: int) -> Batch:
-        columns = Batch({n: np.asarray(column) for n, column in _named(batch, self._where).items()})
-        if self._spec is not None:
-            with named_during(f'batch {number}'):
-                check_batch(columns, self._spec, self._where)
-        return columns
+ALL = Selection()
 
 
-def open_data(data: Any, where: str = COLLECTOR_DATA) -> DataSource:
+def selection_of(cfg: Mapping[str, Any]) -> Selection:
+    """Returns the selection that the options of a collector say."""
+    names = ('top', 'held_out', 'weights', 'memory')
+    return Selection(**{name: cfg[name] for name in names if name in cfg})
+
+
+def open_data(data: Any, where: str = COLLECTOR_DATA, selection: Selection = ALL) -> DataSource:
     """Returns a source of data.
 
     Args:
-        data: ``.npz`` file with the columns ``obs`` and ``action``; a torch ``Dataset``; a ``DataLoader`` or other
-            iterable of batches; ``'module:name'`` of one of these, or of a function that creates it.
+        data: Path of recorded data, see ``read_recording``; columns by name; a torch ``Dataset``; a ``DataLoader`` or other
+            iterable of batches; ``'module:name'`` of one of these, or of a function that creates it; a list of these.
         where: The option that names the data, for errors.
+        selection: Which episodes are read.
 
     Raises:
-        ConfigError: If there are no such data.
+        ConfigError: If there are no such data, or no episodes are left of them.
     """
     if isinstance(data, DataSource):
         return data
-    if isinstance(data, str | Path) and str(data).endswith('.npz'):
-        return RowSource(_read_npz(Path(data), where), where)
-    if isinstance(data, str) and ':' in data:
+    if (
+        isinstance(data, list | tuple)
+        and data
+        and all(isinstance(each, str | Path | Recording) for each in data)
+    ):
+        return _mixed(data, where, selection)
+    if isinstance(data, str) and ':' in data and not Path(data).exists():
         found = named_object(data, where)
-        return open_data(found() if callable(found) and not hasattr(found, '__iter__') else found, where)
+        made = found() if callable(found) and not hasattr(found, '__iter__') else found
+        return open_data(made, where, selection)
+    if isinstance(data, str | Path):
+        return of_recording(read_recording(data, where, selection.memory), where, selection)
+    if isinstance(data, Recording):
+        return of_recording(data, where, selection)
     if isinstance(data, Mapping):
-        return RowSource(Batch(data), where)
-    if not isinstance(data, str | bytes):
-        if hasattr(data, '__getitem__') and hasattr(data, '__len__'):
-            return RowSource(data, where)
-        if hasattr(data, '__iter__'):
-            return LoaderSource(data, where)
+        return of_recording(Recording(dict(data.items()), {}, 'columns', 'columns'), where, selection)
+    if selection.is_of_episodes:
+        message = 'episodes are chosen of recorded data in a file, or of columns'
+        raise ConfigError(message, where=where, got=type(data).__name__, expected='a path')
+    if hasattr(data, '__getitem__') and hasattr(data, '__len__') and not isinstance(data, bytes):
+        return RowSource(data, where)
+    if hasattr(data, '__iter__') and not isinstance(data, bytes):
+        return LoaderSource(data, where)
     raise ConfigError('bad value', where=where, got=data, expected=f'the {DATA_FORMS}')
+
+
+def _mixed(data: Sequence[Any], where: str, selection: Selection) -> DataSource:
+    """Returns several data as one: each batch has rows of all, by their weights."""
+    weights = selection.weights
+    if weights is not None and (len(weights) != len(data) or min(weights) <= 0):
+        raise ConfigError(
+            'bad value',
+            where='weights',
+            got=weights,
+            expected=f'{len(data)} numbers above 0, one for each data',
+        )
+    sources: list[Any] = [open_data(each, where, selection._replace(weights=None)) for each in data]
+    return MixedSource(sources, weights or [len(source) for source in sources], where)
+
+
+def of_recording(recording: Recording, where: str, selection: Selection = ALL) -> DataSource:
+    """Returns the source of a recording: in memory, or read from disk block by block."""
+    rows = None
+    if selection.is_of_episodes:
+        rows = _chosen(recording, where, selection)
+    if recording.is_in_memory:
+        batch = recording.batch()
+        if rows is not None:
+            batch = batch[np.concatenate([np.arange(start, stop) for start, stop in rows])]
+        return RowSource(batch, where, recording)
+    rows = np.array([[0, len(recording)]]) if rows is None else rows
+    return BlockSource(recording.columns, rows, selection.memory * GIB, where, recording)
+
+
+def _chosen(recording: Recording, where: str, selection: Selection) -> IntArray:
+    """Returns the first row of each chosen episode, and the one behind its last, [E, 2]."""
+    if not {'terminated', 'truncated', 'episode'} & recording.columns.keys():
+        raise ConfigError(
+            'episodes cannot be chosen: the data have no end marks',
+            where=where,
+            got=sorted(recording.columns),
+            expected="'terminated' and 'truncated', or 'episode'",
+        )
+    episodes = recording.episodes()
+    kept = split(episodes, selection.held_out, selection.is_held_out)
+    if selection.top < 1 and not selection.is_held_out:
+        if np.isnan(episodes.return_).any():
+            raise ConfigError('episodes cannot be chosen by return: the data have no rewards', where=where)
+        count = int(np.ceil(round(selection.top * len(kept), 6)))
+        best = np.argsort(-episodes.return_[kept], kind='stable')[:count]
+        kept = np.sort(kept[best])
+    if not len(kept):
+        raise ConfigError(
+            f'no episode is left of {len(episodes.start)}',
+            where=where,
+            got=f'top={selection.top}, held_out={selection.held_out}',
+            expected='shares that leave at least one episode',
+        )
+    starts = episodes.start[kept]
+    return np.stack([starts, starts + episodes.length[kept]], axis=1)
+
+
+def split(episodes: Episodes, held_out: float, is_held_out: bool) -> IntArray:
+    """Returns the numbers of the episodes that are kept apart, or of the others; the same ones whenever it is asked."""
+    count = len(episodes.start)
+    order = np.random.default_rng(0).permutation(count)
+    apart = round(held_out * count)
+    return np.sort(order[:apart] if is_held_out and held_out else order[apart:])
 
 
 def check_source(source: DataSource, spec: EnvSpec, where: str) -> None:
     """Checks that data match an env: columns at once, other sources row by row while reading; see ``check_batch``."""
     check_action_bounds(spec)
     source.check(spec, where)
-
-
-def _read_npz(path: Path, where: str) -> Batch:
-    if not path.is_file():
-        raise ConfigError(f'no such file: {path.absolute()}', where=where, remedy='Record the data first.')
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile) as error:
-        raise ConfigError(
-            f'{path} is not an archive of plain arrays',
-            where=where,
-            remedy='numpy.savez writes one; arrays of objects, which are pickles, are not read.',
-        ) from error
-    if missing := set(PAIR) - set(columns):
-        raise ConfigError(
-            f'{path} has no column {" nor ".join(sorted(missing))}',
-            where=where,
-            got=sorted(columns),
-            expected="'obs' and 'action' with a row for each env step",
-        )
-    try:
-        return Batch(columns)
-    except ValueError as error:
-        raise ConfigError(f'{path}: {error}', where=where) from error
-
-
-def _named(item: Any, where: str) -> dict[str, Any]:
-    """Returns the columns of an item that is a pair or a mapping."""
-    if isinstance(item, Mapping):
-        return {**item}
-    if isinstance(item, tuple | list) and len(item) == len(PAIR):
-        return dict(zip(PAIR, (np.asarray(part) for part in item), strict=True))
-    raise ConfigError(
-        f'an item of the data is a {type(item).__name__}',
-        where=where,
-        expected='a pair (obs, action) or a mapping with these names',
-        got=type(item).__name__,
-    )

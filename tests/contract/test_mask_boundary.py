@@ -25,7 +25,7 @@ from space_envs import SpaceEnv
 
 import rlframe
 from rlframe.data import Batch, EnvSpec
-from rlframe.data.dataset import check_batch
+from rlframe.data.data_checks import check_batch
 from rlframe.data.observation import pack, zero_obs
 from rlframe.data.players import PlayerLayout
 from rlframe.envs.gym_env import GymEnvFactory

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.dataset import DATA_FORMS, DataSource, open_data
+from rlframe.data.dataset import COLLECTOR_DATA, DATA_FORMS, open_data, selection_of
+from rlframe.data.formats import LIMIT
+from rlframe.data.sources import DataSource
 from rlframe.data.timestep import Batch
 from rlframe.registry import SERIAL_COLLECTOR_REGISTRY
 from rlframe.utils.field import Section, option
@@ -27,6 +29,23 @@ class DatasetCollectorConfig(Section):
     """Options of ``DatasetSerialCollector``."""
 
     data: Any = option(None, doc=DATA_FORMS, may_change=True, reaches='code')
+    top: float = option(
+        1.0,
+        range='(0, 1]',
+        doc='share of the episodes that are read, those with the highest returns: 0.1 is 10 %BC',
+    )
+    held_out: float = option(
+        0.0, range='[0, 1)', doc='share of the episodes that are kept apart, to evaluate on them'
+    )
+    weights: list[float] | None = option(
+        None, doc='with several data: share of a batch that is from each; None: by their rows'
+    )
+    memory: float = option(
+        LIMIT,
+        range='(0, inf)',
+        unit='GiB',
+        doc='that the data may occupy in memory; more is read from disk, in blocks whose order is random',
+    )
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('dataset')
@@ -50,7 +69,7 @@ class DatasetSerialCollector(ISerialCollector):
 
     @classmethod
     def open_data(cls, cfg: Mapping[str, Any]) -> DataSource:
-        return open_data(cfg['data'])
+        return open_data(cfg['data'], COLLECTOR_DATA, selection_of(cfg))
 
     def reset_env(self, _env: Any = None) -> None:
         """Begins a new pass, over the data given in place of an env or over the current ones."""
@@ -60,7 +79,7 @@ class DatasetSerialCollector(ISerialCollector):
             self._begin_pass()
 
     def reset_data(self, data: Any) -> None:
-        self._data = open_data(data)
+        self._data = open_data(data, COLLECTOR_DATA, selection_of(self._cfg))
         self._begin_pass()
 
     def _begin_pass(self) -> None:

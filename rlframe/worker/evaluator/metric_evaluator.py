@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.dataset import DATA_FORMS, DataSource, check_batch, check_source, open_data
+from rlframe.data.data_checks import check_batch
+from rlframe.data.dataset import DATA_FORMS, Selection, check_source, open_data
+from rlframe.data.sources import DataSource
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
@@ -77,6 +79,11 @@ class MetricConfig(EvaluatorConfig):
     data: Any = option(
         None, doc=f'held-out records to score by: {DATA_FORMS}', may_change=True, reaches='code'
     )
+    held_out: float = option(
+        0.0,
+        range='[0, 1)',
+        doc='share of the episodes of the data that are read: those that a collector with the same share leaves out; 0: all',
+    )
     batch_size: int = option(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True)
 
 
@@ -105,7 +112,8 @@ class MetricSerialEvaluator(ISerialEvaluator):
         Raises:
             ConfigError: If there are no such data, or they are not of the env.
         """
-        source = open_data(cfg['data'], DATA)
+        held_out = float(cfg['held_out'])
+        source = open_data(cfg['data'], DATA, Selection(held_out=held_out, is_held_out=held_out > 0))
         check_source(source, spec, DATA)
         return ScoredData(RecordedActions(source, spec, cfg['batch_size']), action_metric(spec.action_space))
 

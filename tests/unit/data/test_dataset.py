@@ -11,7 +11,8 @@ import torch
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
-from rlframe.data.dataset import check_batch, check_source, open_data
+from rlframe.data.data_checks import check_batch
+from rlframe.data.dataset import check_source, open_data
 from rlframe.errors import ConfigError
 
 COLUMNS = {'obs': np.arange(60, dtype=np.float32).reshape(20, 3), 'action': np.arange(20)}
@@ -70,7 +71,7 @@ def test_each_pass_visits_every_row_once_in_an_order_of_its_own(form: str, tmp_p
         ('data.csv', r'policy\.collect\.collector\.data.*npz'),
         ('nothing.npz', r'no such file: .*nothing\.npz'),
         ('half.npz', 'no column action'),
-        ('pickles.npz', 'plain arrays'),
+        ('pickles.npz', 'the column obs .* Python objects'),
         ('no_module:name', "cannot import 'no_module:name'"),
         ([1, 2, 3], 'a pair'),
     ],

@@ -1,0 +1,151 @@
+"""Checks that recorded data are those of an env, with the row and the column of the first mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.observation import MASK_PATH, bounds_of, check_mask_values, obs_dtype, plain_parts
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
+from rlframe.errors import ConfigError
+from rlframe.utils.serialize import leaves
+
+
+def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = None) -> None:
+    """Checks that a batch of data matches the spaces of an env.
+
+    Args:
+        batch: The data.
+        spec: Spaces of the env.
+        where: The option that names the data, for the error.
+        rows: Numbers of the rows in the data, [n]; by default those in the batch.
+
+    Raises:
+        ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
+            or has fractions where the env gives whole numbers, or an action is not in the action space; the first such
+            row is named.
+        ActionMaskError: If an action mask has other values than 0 and 1.
+    """
+    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
+    for name, shape in declared.items():
+        if name not in batch:
+            raise ConfigError(
+                f'the data have no column {name}',
+                where=where,
+                got=list(batch.keys()),
+                expected="'obs' and 'action'",
+            )
+        if tuple(batch[name].shape[1:]) != shape:
+            raise ConfigError(
+                f'the data do not fit {spec.name}: in the column {name} a row has another shape',
+                where=where,
+                got=list(batch[name].shape[1:]),
+                expected=str(list(shape)),
+            )
+    if 'next_obs' in batch and tuple(batch['next_obs'].shape[1:]) != declared['obs']:
+        raise ConfigError(
+            f'the data do not fit {spec.name}: in the column next_obs a row has another shape',
+            where=where,
+            got=list(batch['next_obs'].shape[1:]),
+            expected=str(list(declared['obs'])),
+        )
+    numbers = np.arange(len(batch)) if rows is None else rows
+    for name in ('obs', 'next_obs', 'reward'):
+        if name in batch:
+            _check_finite(np.asarray(batch[name]), name, numbers, where)
+    _check_whole(np.asarray(batch['obs']), spec, numbers, where)
+    _check_actions(np.asarray(batch['action']), spec, numbers, where)
+
+
+def check_marks(flags: BoolArray | None, columns: Iterable[str], spec: EnvSpec, where: str) -> None:
+    """Checks that data with rewards say where episodes end.
+
+    Args:
+        flags: Whether each row ends an episode, [n]; None: the data do not say it.
+        columns: Names of the columns.
+        spec: Spec of the env.
+        where: The option that names the data, for the error.
+
+    Raises:
+        ConfigError: If they do not, or not once in more rows than an episode can have.
+    """
+    if 'reward' not in columns:
+        return
+    longest = spec.max_episode_steps or np.inf
+    if flags is None or (not flags.any() and len(flags) > longest):
+        raise ConfigError(
+            'the data have no end marks: a policy would learn that episodes never end, and go on from one to the next',
+            where=where,
+            got=sorted(columns)
+            if flags is None
+            else f'terminated and truncated, which are never true in {len(flags):,} rows',
+            expected="the columns 'terminated' and 'truncated'",
+        )
+
+
+def _check_finite(column: Array, of: str, rows: Array, where: str) -> None:
+    for name, values in leaves(column, of):
+        if name == MASK_PATH:
+            check_mask_values(values, f'{where}: the data')
+        if values.dtype.kind != 'f':
+            continue
+        bad = np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
+        if bad.any():
+            first = int(bad.argmax())
+            raise ConfigError(
+                f'row {rows[first]} of the data: {name} is {values[first]}{_more(bad)}',
+                where=where,
+                remedy='Remove such rows.',
+            )
+
+
+def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+    parts = dict(plain_parts(spec.observation_space))
+    for name, values in leaves(obs, 'obs'):
+        space = parts.get(name)
+        if values.dtype.kind != 'f' or space is None or np.dtype(space.dtype).kind == 'f':
+            continue
+        bad = (values != np.floor(values)).reshape(len(values), -1).any(axis=1)
+        if bad.any():
+            low, high = bounds_of(space)
+            raise ConfigError(
+                f'row {rows[int(bad.argmax())]} of the data: {name} has fractions{_more(bad)}, and {spec.name} gives'
+                f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
+                where=where,
+                got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
+                expected=str(space.dtype),
+                remedy='Record observations as the env gives them: multiply pixels in [0, 1] by the largest value.',
+            )
+
+
+def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+    bad = ~_are_in(action, spec.action_space)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ConfigError(
+            f'row {rows[first]} of the data: an action is not in the action space of {spec.name}{_more(bad)}',
+            where=where,
+            got=action[first].tolist(),
+            expected=repr(spec.action_space),
+        )
+
+
+def _are_in(action: Array, space: Any) -> BoolArray:
+    """Returns a mask of the actions, [n, ...], that a space contains, [n]."""
+    if action.dtype.kind not in 'biuf':
+        return np.zeros(len(action), np.bool_)
+    if hasattr(space, 'parts'):  # a Composite
+        found: BoolArray = space.inside(action)
+        return found
+    low, high = bounds_of(space)
+    is_real = np.dtype(space.dtype).kind == 'f'
+    values = action.astype(space.dtype) if is_real else action
+    inside = (values >= low) & (values <= high) & (is_real | (values == np.floor(values)))
+    return np.asarray(np.reshape(inside, (len(action), -1)).all(axis=1))
+
+
+def _more(bad: BoolArray) -> str:
+    count = int(bad.sum()) - 1
+    return f' (and {count} more)' if count else ''

@@ -1,0 +1,295 @@
+"""Recorded data are the same rows in every format, in memory and on disk; what cannot be read is named."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.dataset import Selection, check_source, open_data
+from rlframe.data.formats import FORMATS, read_recording, write_recording
+from rlframe.data.recorder import EpisodeRecorder
+from rlframe.data.recording import Recording, facts_of_spec
+from rlframe.data.sources import BlockSource
+from rlframe.errors import ConfigError
+
+LENGTHS = (3, 1, 4, 2, 5)
+SPEC = EnvSpec(spaces.Box(-100, 100, (2,), np.float32), spaces.Discrete(4), name='Toy')
+WRITTEN = {'npz': 'data.npz', 'parquet': 'data.parquet', 'minari': 'data'}
+ON_DISK = 1e-9
+"""GiB that no data fit into."""
+
+
+def recording(lengths: tuple[int, ...] = LENGTHS, spec: EnvSpec = SPEC) -> Recording:
+    """Returns episodes whose observations are (episode, step), and whose rewards are the episode's number."""
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    step = np.concatenate([np.arange(length) for length in lengths])
+    last = np.append(episode[1:] != episode[:-1], True)
+    columns = {
+        'obs': np.stack([episode, step], 1).astype(np.float32),
+        'next_obs': np.stack([episode, step + 1], 1).astype(np.float32),
+        'action': step % 4,
+        'reward': episode.astype(np.float32),
+        'terminated': last & (episode % 2 == 0),
+        'truncated': last & (episode % 2 == 1),
+        'episode': episode,
+    }
+    facts = {'env': {'env_id': 'Toy'}, 'spec': facts_of_spec(spec), 'seeds': list(range(len(lengths)))}
+    return Recording(columns, facts, 'made', 'made')
+
+
+def written(name: str, folder: Path, given: Recording | None = None) -> Path:
+    if package := FORMATS[name].package:
+        pytest.importorskip(package)
+    return write_recording(given or recording(), folder / WRITTEN[name])
+
+
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+@pytest.mark.parametrize('name', WRITTEN)
+def test_data_are_read_as_they_were_written(name: str, memory: float, tmp_path: Path) -> None:
+    read = read_recording(written(name, tmp_path), limit=memory)
+    assert read.digest() == recording().digest() == read.facts['sha256']
+    assert read.is_in_memory == (memory == 1.0)
+    spec = read.spec()
+    assert spec is not None and spec.action_space == SPEC.action_space
+    assert read.facts['seeds'] == [0, 1, 2, 3, 4]
+    episodes = read.episodes()
+    assert episodes.length.tolist() == [*LENGTHS]
+    assert episodes.return_.tolist() == [0, 1, 8, 6, 20]
+    assert episodes.terminated.tolist() == [True, False, True, False, True]
+    assert episodes.truncated.tolist() == [False, True, False, True, False]
+
+
+@pytest.mark.parametrize('name', WRITTEN)
+def test_observations_with_parts_are_kept(name: str, tmp_path: Path) -> None:
+    space = spaces.Dict(camera=spaces.Box(0, 255, (2, 2), np.uint8), place=spaces.Discrete(9))
+    spec = dataclasses.replace(SPEC, observation_space=space)
+    given = recording(spec=spec)
+    obs = np.zeros(len(given), [('camera', np.uint8, (2, 2)), ('place', np.int64)])
+    obs['camera'] = given.columns['obs'][:][:, 1][:, None, None]
+    obs['place'] = given.columns['obs'][:][:, 0]
+    next_obs = obs.copy()
+    next_obs['camera'] += 1
+    given = dataclasses.replace(given, columns={**given.columns, 'obs': obs, 'next_obs': next_obs})
+    read = read_recording(written(name, tmp_path, given))
+    np.testing.assert_array_equal(read.columns['obs'][:]['camera'], obs['camera'])
+    np.testing.assert_array_equal(read.columns['next_obs'][:]['place'], next_obs['place'])
+
+
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+def test_next_observations_of_a_flat_file_are_those_of_the_following_rows(
+    memory: float, tmp_path: Path
+) -> None:
+    """As in D4RL: the last row of an episode that was cut off has none, and is left out."""
+    h5py = pytest.importorskip('h5py')
+    names = {'obs': 'observations', 'action': 'actions', 'reward': 'rewards', 'terminated': 'terminals'}
+    given = recording()
+    with h5py.File(tmp_path / 'flat.hdf5', 'w') as file:
+        for ours, theirs in {**names, 'truncated': 'timeouts'}.items():
+            file[theirs] = given.columns[ours][:]
+        file['infos/goal'] = np.zeros(3)
+    read = read_recording(tmp_path / 'flat.hdf5', limit=memory)
+    kept = ~given.columns['truncated'][:]
+    for name in ('obs', 'next_obs', 'action', 'reward', 'terminated'):
+        expected = given.columns[name][:][kept]
+        if name == 'next_obs':
+            ends = given.columns['terminated'][:][kept]
+            expected = np.where(
+                ends[:, None], given.columns['obs'][:][kept], expected
+            )  # nobody asks for them
+        np.testing.assert_array_equal(read.columns[name][:], expected, name)
+    episodes = read.episodes()
+    assert episodes.length.tolist() == [3, 4, 1, 5] and episodes.truncated.tolist() == [
+        False,
+        False,
+        True,
+        False,
+    ]
+
+
+def test_a_file_of_ding_is_read(tmp_path: Path) -> None:
+    h5py = pytest.importorskip('h5py')
+    given = recording()
+    done = given.columns['terminated'][:] | given.columns['truncated'][:]
+    with h5py.File(tmp_path / 'x_demos.hdf5', 'w') as file:
+        for name in ('obs', 'next_obs'):
+            file[name] = given.columns[name][:]
+        file['action'] = given.columns['action'][:][:, None]
+        file['reward'] = given.columns['reward'][:][:, None]
+        file['done'] = done
+    source = open_data(str(tmp_path / 'x_demos.hdf5'))
+    check_source(source, SPEC, 'x')
+    batch = next(source.batches(15, np.random.default_rng(0)))
+    assert batch['action'].shape == (15,) and batch['terminated'].sum() == 5 and not batch['truncated'].any()
+
+
+# sources
+
+
+def rows_of(source: Any, size: int, seed: int = 0, skip: int = 0) -> list[list[tuple[float, ...]]]:
+    batches = source.batches(size, np.random.default_rng(seed), skip)
+    return [[tuple(row) for row in batch['obs'].tolist()] for batch in batches]
+
+
+@pytest.mark.parametrize('window', [1, 2, 3, 100])
+@pytest.mark.parametrize('size', [1, 4, 7, 40])
+def test_a_pass_over_rows_on_disk_visits_each_once_and_is_taken_up_anywhere(
+    window: int, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.data.sources.ROWS_OF_A_BLOCK', 2)
+    read = read_recording(written('npz', tmp_path), limit=ON_DISK)
+    nbytes = 2 * 8 * 2 + 8 + 4 + 2 + 8
+    source = BlockSource(read.columns, np.array([[0, 4], [6, 15]]), nbytes * 2 * window / 0.75, 'x')
+    whole = rows_of(source, size)
+    expected = {tuple(row) for row in np.delete(read.columns['obs'][:], [4, 5], 0).tolist()}
+    assert len(source) == 13 and [len(batch) for batch in whole[:-1]] == [size] * (len(whole) - 1)
+    assert sorted(row for batch in whole for row in batch) == sorted(expected)
+    assert rows_of(source, size) == whole
+    if window > 1 and size < 40:
+        assert rows_of(source, size, 1) != whole
+    for skip in range(len(whole) + 1):
+        assert rows_of(source, size, skip=skip) == whole[skip:]
+
+
+def test_mixed_data_have_their_share_of_every_batch(tmp_path: Path) -> None:
+    one, other = recording((6, 6)), recording((3, 5, 2))
+    for name in ('obs', 'next_obs'):
+        other.columns[name][:][:, 0] += 50
+    source = open_data([one, other], 'x', Selection(weights=[3, 1]))
+    whole = rows_of(source, 8)
+    assert len(whole) == 3
+    for batch in whole:
+        assert sum(place >= 50 for place, _ in batch) == 2
+    for skip in range(3):
+        assert rows_of(source, 8, skip=skip) == whole[skip:]
+    by_rows = rows_of(open_data([one, other], 'x'), 11)
+    assert [sum(place >= 50 for place, _ in batch) for batch in by_rows] == [5, 5]
+
+
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+def test_the_best_episodes_are_chosen_and_some_kept_apart(memory: float, tmp_path: Path) -> None:
+    path = str(written('npz', tmp_path, recording(tuple(range(1, 21)))))
+
+    def episodes(**options: Any) -> set[float]:
+        source = open_data(path, 'x', Selection(memory=memory, **options))
+        return {place for batch in rows_of(source, 50) for place, _ in batch}
+
+    assert episodes(top=0.1) == {18, 19}
+    learned, kept_apart = episodes(held_out=0.25), episodes(held_out=0.25, is_held_out=True)
+    assert len(kept_apart) == 5 and learned | kept_apart == {*range(20)} and not learned & kept_apart
+    assert episodes(top=0.2, held_out=0.25) == {*sorted(learned)[-3:]}
+
+
+# what is refused
+
+
+def spoilt(folder: Path, **columns: Any) -> Path:
+    np.savez(folder / 'spoilt.npz', **({**recording().columns} | columns))
+    return folder / 'spoilt.npz'
+
+
+@pytest.mark.parametrize(
+    ('columns', 'words'),
+    [
+        ({'reward': np.full(15, np.nan)}, 'row 0 .*reward is nan .and 14 more'),
+        (
+            {'next_obs': np.where(np.arange(30).reshape(15, 2) == 9, np.inf, 0)},
+            r'row 4 .*next_obs is \[ ?0. inf',
+        ),
+        ({'action': np.where(np.arange(15) == 7, 9, 0)}, 'row 7 .*not in the action space of Toy'),
+        (
+            {'terminated': np.zeros(15), 'truncated': np.zeros(15), 'episode': np.zeros(15, int)},
+            'no end mark',
+        ),
+        ({'obs': np.zeros((15, 3))}, r'obs a row has another shape; got \[3\], expected \[2\]'),
+        ({'reward': np.zeros((15, 2))}, 'reward has the shape .*one number a row'),
+        ({'action': np.array([None] * 15)}, 'the column action .*Python objects'),
+        ({'action': np.array(['a'] * 15)}, 'the column action holds <U1, not numbers'),
+    ],
+)
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+def test_spoilt_data_are_named_by_row_and_column(
+    columns: dict[str, Any], words: str, memory: float, tmp_path: Path
+) -> None:
+    path = spoilt(tmp_path, **columns)
+    spec = dataclasses.replace(SPEC, max_episode_steps=10)
+    with pytest.raises(ConfigError, match=words):
+        check_source(open_data(str(path), 'x', Selection(memory=memory)), spec, 'x')
+
+
+def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
+    for name in ('npz', 'parquet'):
+        path = written(name, tmp_path)
+        path.write_bytes(path.read_bytes()[:-300])
+        with pytest.raises(ConfigError, match=f'{path.name} cannot be read as {name}'):
+            read_recording(path)
+
+
+@pytest.mark.parametrize('name', ['data.pkl', 'data.pt', 'nothing.npz', 'no/such-v0', 'data.csv'])
+def test_what_is_no_recorded_data_is_refused(name: str, cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv('MINARI_DATASETS_PATH', str(cwd / 'minari'))
+    with pytest.raises(ConfigError, match=r'pickle|no such file|no recorded data'):
+        read_recording(name)
+
+
+def test_an_id_of_minari_is_found_on_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    minari = pytest.importorskip('minari')
+    monkeypatch.setenv('MINARI_DATASETS_PATH', str(tmp_path))
+    write_recording(recording(), tmp_path / 'toy' / 'mine-v0')
+    assert len(read_recording('toy/mine-v0')) == 15
+    assert minari.load_dataset('toy/mine-v0').total_steps == 15
+    with pytest.raises(ConfigError, match="Did you mean 'toy/mine-v0'"):
+        read_recording('toy/mine-v1')
+
+
+def test_a_filter_that_leaves_nothing_is_refused() -> None:
+    with pytest.raises(ConfigError, match='no episode is left of 5'):
+        open_data(recording(), 'x', Selection(held_out=0.95))
+    pairs = {'obs': np.zeros((3, 2)), 'action': np.zeros(3)}
+    with pytest.raises(ConfigError, match='no end marks'):
+        open_data(pairs, 'x', Selection(top=0.5))
+
+
+# writing
+
+
+def test_interleaved_steps_are_written_as_whole_episodes_and_taken_up_from_a_checkpoint(
+    tmp_path: Path,
+) -> None:
+    def add(recorder: EpisodeRecorder, start: int, stop: int) -> None:
+        for t in range(start, stop):
+            env_id = np.array([1, 0, 2] if t % 2 else [0, 1, 2])
+            done = t % (env_id + 2) == 0
+            place = np.stack([env_id, np.full(3, t)], 1).astype(np.float32)
+            recorder.add({'obs': place, 'action': env_id}, env_id, done)
+
+    whole = EpisodeRecorder(tmp_path / 'whole')
+    add(whole, 0, 30)
+    first = EpisodeRecorder(tmp_path / 'parts')
+    add(first, 0, 11)
+    state = first.state_dict()
+    add(first, 11, 20)
+    first.write()
+    first.close()
+    second = EpisodeRecorder(tmp_path / 'parts')
+    second.load_state_dict(state)
+    add(second, 11, 30)
+    found = second.recording({})
+    assert found.digest() == whole.recording({}).digest()
+    assert {len({env for env, _ in batch['obs'].tolist()}) for batch in by_episode(found)} == {1}
+    second.discard(np.array([0, 1, 2]))
+    assert len(second.recording({})) == len(found)
+    for recorder in (whole, second):
+        recorder.close()
+
+
+def by_episode(found: Recording) -> list[Batch]:
+    episodes = found.episodes()
+    ends = (episodes.start + episodes.length).tolist()
+    columns = Batch({name: column[:] for name, column in found.columns.items()})
+    return [columns[start:stop] for start, stop in zip(episodes.start.tolist(), ends, strict=True)]
