@@ -152,6 +152,8 @@ def _names_modules(args: Args) -> bool:
         return True
     if args.verb == 'train' and (args.config or args.env or args.resume is None):
         return True
+    if args.verb == 'collect' and args.checkpoint is None:
+        return True
     return args.trust or any(':' in text or 'import_names' in text for text in args.overrides)
 
 

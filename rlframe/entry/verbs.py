@@ -296,6 +296,50 @@ def export(args: Args) -> int:
 
 
 @verb(
+    USE,
+    'record env steps of a policy as data to learn from',
+    (
+        'cartpole_dqn_seed0 -n 100000 --out cartpole_expert',
+        'cartpole_dqn_seed0/ckpt/latest --replay --out cartpole_replay.npz',
+        '--random --env CartPole-v1 -n 10000 --out cartpole_random.parquet',
+    ),
+    arg('checkpoint', 'a run folder (its best checkpoint), or a checkpoint', 'RUN', nargs='?'),
+    flag('--random', 'record random actions, in the env of --env'),
+    arg('--env', 'with --random: the env, as train --env takes it', 'ID'),
+    flag('--replay', 'write the replay buffer of the checkpoint instead of playing'),
+    arg(
+        '-n --steps',
+        'env steps, rounded up to whole episodes (default: 100,000)',
+        'N',
+        type=count,
+        default=100_000,
+    ),
+    arg('--out', 'the data, which must not exist', 'DATA', required=True),
+    arg(
+        '--format',
+        'minari (a folder, the default), npz or parquet (default: by the ending of DATA)',
+        'FORMAT',
+    ),
+    flag('--explore', 'act as in training, by drawn actions or with noise (default: as in evaluation)'),
+    arg(
+        '--eps',
+        'with --explore: share of random actions of a policy such as dqn (default: as at the checkpoint)',
+        'EPS',
+        type=float,
+    ),
+    seed('episodes (default: 0)', default=0),
+    TRUST,
+    JSON,
+    overrides('run'),
+)
+def collect(args: Args) -> int:
+    """Records, shows the progress on stderr, and keeps whole episodes after Ctrl-C."""
+    from rlframe.entry.collect import run
+
+    return run(args)
+
+
+@verb(
     LOOK,
     'draw the curves of one or many runs',
     (

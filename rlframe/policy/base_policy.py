@@ -353,6 +353,10 @@ class Policy(Configurable):
             'truncated': timestep.truncated,
         }
 
+    def env_action(self, stored: Array) -> Array:
+        """Returns actions of rows of ``process_transition``, [n, ...], as the env takes them."""
+        return stored
+
     def get_train_sample(self, block: Batch) -> Batch:
         """Turns a block of columns [T, N, ...] into training samples [M, ...].
 

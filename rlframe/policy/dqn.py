@@ -364,6 +364,9 @@ class QPolicy(Policy):
         rows['action'] = self._actions.from_env(rows['action']).astype(self._action_dtype)
         return rows
 
+    def env_action(self, stored: Array) -> Array:
+        return self._actions.to_env(stored.astype(np.int64))
+
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {'eps': self._eps(info['envstep'])}
 

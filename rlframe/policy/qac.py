@@ -353,6 +353,11 @@ class QACPolicy(Policy):
         action = self._actions.from_env(output['action'])  # not drawn by exploration
         return rows | {'action': action if self._hybrid is None else self._hybrid.as_scores(action)}
 
+    def env_action(self, stored: Array) -> Array:
+        if self._hybrid is not None:
+            raise ConfigError('the actions in this replay buffer are scores of choices, not those of the env')
+        return self._actions.to_env(stored)
+
     def reset_collect(self, env_id: IntArray | None = None) -> None:
         super().reset_collect(env_id)
         if self._noise is not None:
