@@ -14,7 +14,7 @@ import numpy as np
 from rlframe import config
 from rlframe.app.replay_data import replay_recording
 from rlframe.app.scoring import Request, played_config
-from rlframe.app.training import overridden_start
+from rlframe.app.starting import overridden_start
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.formats import check_target, write_recording
 from rlframe.data.recorder import EpisodeRecorder

@@ -8,8 +8,8 @@ import sys
 from time import monotonic
 
 from rlframe.app.collect import Collected, CollectRequest, collect, collect_replay
+from rlframe.display.text import program, say
 from rlframe.entry.arguments import Args
-from rlframe.pipeline.saying import program, say
 from rlframe.run.exit_guard import StopSignal, exits_as_errors
 from rlframe.scores import clock_text, number_text
 
