@@ -31,7 +31,7 @@ import ray
 import torch
 from torch import nn
 
-from rlframe.backend.actor import flatten, unflatten
+from rlframe.remote.weights import flatten, unflatten
 
 MB = 1_000_000
 RAY = {'include_dashboard': False, 'log_to_driver': False, 'logging_level': logging.ERROR}

@@ -56,11 +56,10 @@ def unknown_key(
     if meant:
         hint = f'. {hint_of(name, meant)}'
     elif found := _of_a_backend([where, *(key for keys in _alternatives(name) for key in keys)]):
-        backend, key = found
-        hint, known = (
-            f'; the backend {backend!r} has {key}.',
-            f'Set {key.rpartition(".")[0]}.backend={backend!r}',
-        )
+        backends, key = found
+        named = ' or '.join(map(repr, backends))
+        hint = f'; the backend {named} has {key}.'
+        known = f'Set {key.rpartition(".")[0]}.backend={named}'
     elif name in by_name:
         hint = f'; it belongs to {" or ".join(by_name[name][:3])}.'
         known = ''
@@ -148,13 +147,14 @@ def policies_with(where: str) -> list[str]:
     return [name for name, policy in policies.items() if key in dotted_keys(policy.config_fields())]
 
 
-def _of_a_backend(keys: Iterable[str]) -> tuple[str, str] | None:
-    """Returns the first registered backend that has one of these options, with the option; None if there is none."""
+def _of_a_backend(keys: Iterable[str]) -> tuple[list[str], str] | None:
+    """Returns the registered backends that have the first of these options that any has; None if none has one."""
+    kinds = {name: BACKEND_REGISTRY.get(name) for name in BACKEND_REGISTRY.names()}
     for key in keys:
         role, name = ['', *key.split('.')][-2:]
-        for backend in BACKEND_REGISTRY.names():
-            if name in BACKEND_REGISTRY.get(backend).config_fields().get(role, ()):
-                return backend, key
+        backends = [backend for backend, kind in kinds.items() if name in kind.config_fields().get(role, ())]
+        if backends:
+            return backends, key
     return None
 
 

@@ -427,7 +427,7 @@ SERIAL_EVALUATOR_REGISTRY: Registry[ISerialEvaluator] = Registry(
 )
 """Evaluators, which measure a policy."""
 BACKEND_REGISTRY: Registry[Backend] = Registry(
-    'backend', {**_in('backend', base='local'), **_in('backend.ray', backend='ray')}
+    'backend', {**_in('backend', base='local', process='process'), **_in('backend.ray', backend='ray')}
 )
 """Backends, in which collectors and evaluators run."""
 LEARNER_REGISTRY: Registry[BaseLearner] = Registry('learner', _in('worker.learner', base_learner='base'))

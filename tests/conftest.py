@@ -161,7 +161,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the tests that share a Ray last, together."""
     for item in items:
         params = getattr(getattr(item, 'callspec', None), 'params', {})
-        if params.get('kind') == 'ray' and item.path.name == 'test_transports.py':
+        if params.get('kind') == 'ray' and item.path.name in ('test_transports.py', 'test_places.py'):
             # a list of its own: parameter sets of a test share one, and the others need no Ray
             item.fixturenames = ['ray_of_tests', *item.fixturenames]  # type: ignore[attr-defined]
     items.sort(key=lambda item: 'ray_of_tests' in getattr(item, 'fixturenames', ()))

@@ -34,23 +34,24 @@ MAY_IMPORT = {
     'worker.replay_buffer': (*BASE, 'data', 'run'),
     'worker': (*BASE, 'data', 'worker.collector', 'worker.evaluator'),
     'display': (*BASE, 'run', 'config'),
+    'remote': (*BASE, 'data', 'run'),
     'pipeline': (
         *BASE, 'data', 'run', 'config', 'display', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
-        'worker.learner', 'worker.replay_buffer', 'parallel.transport',
+        'worker.learner', 'worker.replay_buffer', 'remote',
     ),
-    'parallel.transport': (*BASE, 'data', 'run'),
+    'parallel.transport': (*BASE, 'data', 'remote'),
     'parallel.coordinator': (*BASE, 'data', 'run', 'config', 'parallel.transport'),
     'parallel': (
         *BASE, 'data', 'run', 'config', 'policy.parts', 'worker', 'worker.collector', 'worker.evaluator', 'worker.learner',
-        'pipeline', 'parallel.coordinator', 'parallel.transport',
+        'pipeline', 'parallel.coordinator', 'parallel.transport', 'remote',
     ),
-    'backend': (*BASE, 'data', 'run', 'worker.collector', 'pipeline', 'parallel.transport'),
+    'backend': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'remote'),
     'backend.ray': (
         *BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'worker.replay_buffer', 'pipeline', 'backend', 'parallel',
-        'parallel.transport',
+        'parallel.transport', 'remote',
     ),
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
-    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend', 'backend.ray', 'app'),
+    'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray', 'remote', 'app'),
     'app': (
         *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'display', 'pipeline', 'parallel', 'export',
     ),
@@ -258,12 +259,12 @@ RUNS_CODE = {
         'envs/async_manager.py',
         'envs/env_worker.py',
         'envs/worker_pool.py',
-        'backend/actor.py',
-        'backend/pool.py',
+        'remote/places.py',
+        'remote/worker.py',
         'utils/serialize.py',
     ),
     'from_parent': (
-        'backend/actor.py',
+        'remote/worker.py',
         'pipeline/learner_aggregator.py',  # from the stdin that its parent holds
         'parallel/roles.py',  # from the stdin that its parent holds
         'app/seeds.py',

@@ -84,8 +84,9 @@ class Collected(NamedTuple):
         return found
 
     def __repr__(self) -> str:
-        mean, std, count = float(np.mean(self.returns)), float(np.std(self.returns)), len(self.returns)
-        interval = mean_interval(mean, std, count)
+        mean = float(np.mean(self.returns))
+        count = len(self.returns)
+        interval = mean_interval(mean, float(np.std(self.returns)), count)
         more = f' (95 % interval {interval})' if interval is not None else ''
         return (
             f'{self.rows:,} env steps in {count:,} episodes, return {number_text(mean)}{more};'

@@ -17,14 +17,16 @@ from rlframe.utils.serialize import on_cpu
 from rlframe.worker.collector.remote_collection import Parts
 
 if TYPE_CHECKING:
-    from rlframe.backend.pool import ChildPool
     from rlframe.config.schema import ExperimentConfig
     from rlframe.envs import EnvFactory
     from rlframe.policy import Policy
+    from rlframe.remote.supervisor import Supervisor
     from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator
 
 COLLECTOR = 'policy.collect.collector'
 """Section of the collector."""
+EVALUATOR = 'policy.eval.evaluator'
+"""Section of the evaluator."""
 OVERLAP: int = option(
     0,
     range='[0, 1]',
@@ -183,22 +185,30 @@ class LocalBackend(Backend):
     """The envs; None if there are data instead."""
     data: Any = None
     """The recorded data of a collector or an evaluator that steps no envs."""
-    _child: ChildPool | None = None
+    _child: Supervisor | None = None
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of a collector that steps none; with ``overlap``, in a child."""
         section = cfg.policy.collect.collector
         kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
         if section.get('overlap'):
-            from rlframe.backend.pool import ChildPool
-
-            self._child = ChildPool(MakeCollector(cfg, self.factory))
+            self._child = self._made_child(cfg)
             return
         self.data = kind.open_data(section) if hasattr(kind, 'open_data') else None
         if self.data is None:
             self.env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
         else:
             check_source(self.data, self.factory.spec, COLLECTOR_DATA)
+
+    def _made_child(self, cfg: ExperimentConfig) -> Supervisor:
+        """Returns the supervisor of the process that collects ahead; its loss ends the run."""
+        from rlframe.backend.worker import CollectorWorker
+        from rlframe.remote.places import ChildPlace
+        from rlframe.remote.supervisor import Limits, Supervisor
+
+        remedy = 'Resume the run. Is there enough memory? The log of the run has its last output.'
+        make = MakeCollector(cfg, self.factory)
+        return Supervisor(ChildPlace(CollectorWorker), make, 1, Limits(where=f'{COLLECTOR}.overlap'), remedy)
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""
@@ -218,14 +228,14 @@ class LocalBackend(Backend):
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         section = cfg.policy.collect.collector
         if self._child is not None:
-            from rlframe.backend.actor_collector import ActorCollector
+            from rlframe.backend.collector import WorkersCollector
 
             self._child.make.model = on_cpu(policy.get_attribute('given_model'))
             known = {
                 name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common
             }
             kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-            return ActorCollector(kind, section, self._child, policy.collect_mode, **known)
+            return WorkersCollector(kind, section, self._child, policy.collect_mode, **known)
         given = {'policy': policy.collect_mode, 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 

@@ -91,9 +91,10 @@ LOCAL = 'local'
 BACKENDS = {
     role: Field(LOCAL, type=str, doc=doc, reaches='process')
     for role, doc in {
-        'collector': "place where envs are stepped: 'local' is this process, 'ray' are actors, each with envs and a policy of its own",
-        'evaluator': "place where the policy is evaluated: 'local' is this process, and training waits; 'ray' is an actor, while training"
-        ' continues',
+        'collector': "place where envs are stepped: 'local' is this process; 'process' are child processes and 'ray' actors, each with"
+        ' envs and a policy of its own',
+        'evaluator': "place where the policy is evaluated: 'local' is this process, and training waits; 'process' is a child and 'ray' an"
+        ' actor, while training continues',
         'replay_buffer': "place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
     }.items()
 }

@@ -14,6 +14,8 @@ from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 if TYPE_CHECKING:
     import torch
 
+ACTING, STATISTICS = 'acting', 'statistics'
+"""Names of the acting state, beside weights and data, and of the statistics before and after collection."""
 Metrics = dict[str, Any]
 """Names to floats or 0-d tensors; tensors are read only when they are shown, so no update waits for a device."""
 Forward = Callable[..., Batch]
@@ -174,3 +176,31 @@ def attribute_of(face: Any, name: str, default: Any = None) -> Any:
 def acting_of(face: Any) -> Any:
     """Returns the ``Acting`` of a policy, which transfers its acting state; None if the policy has none."""
     return attribute_of(face, 'acting')
+
+
+class ActingExtras:
+    """Measures what a call of ``collect`` changes in a policy beside its memory of episodes; in lockstep, all of it."""
+
+    def __init__(self, face: Any, in_lockstep: bool) -> None:
+        self._acting = acting_of(face)
+        self._in_lockstep = in_lockstep
+        self._before = {} if self._acting is None or in_lockstep else dict(self._acting.statistics())
+
+    def take(self) -> dict[str, Any]:
+        """Returns the extras to send with the collected data."""
+        if self._acting is not None and self._in_lockstep:
+            return {ACTING: self._acting.state()}
+        if not self._before:
+            return {}
+        return {STATISTICS: [{'before': self._before, 'after': dict(self._acting.statistics())}]}
+
+
+def absorb_extras(face: Any, extras: Mapping[str, Any]) -> None:
+    """Brings the policy that is trained to the state that its collectors report by ``ActingExtras``."""
+    acting = acting_of(face) if extras else None
+    if acting is None:
+        return
+    if ACTING in extras:
+        acting.load_state(extras[ACTING])
+    for change in extras.get(STATISTICS, ()):
+        acting.absorb(change['before'], change['after'])

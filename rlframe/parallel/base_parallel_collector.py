@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.faces import ActingExtras
 from rlframe.data.players import result_of
 from rlframe.parallel.held_weights import (
     Acting,
-    ActingExtras,
     Held,
     HeldWeights,
     ParallelCollectorConfig,

@@ -15,13 +15,13 @@ from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, Tra
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport.messages import Beat, Collected, Finished, Orders, Task
-from rlframe.parallel.transport.payload import unpack
 from rlframe.registry import (
     COMM_COLLECTOR_REGISTRY,
     COMM_LEARNER_REGISTRY,
     PARALLEL_COLLECTOR_REGISTRY,
     with_type,
 )
+from rlframe.remote.payload import unpack
 from rlframe.utils.field import option
 
 

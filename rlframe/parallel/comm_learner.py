@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.faces import acting_of
+from rlframe.data.faces import ACTING, absorb_extras, acting_of
 from rlframe.data.timestep import to_array
 from rlframe.parallel.comm_worker import CLOSED, BaseComm, CommConfig, CommWorker
-from rlframe.parallel.held_weights import ACTING, TaskAbandoned, take_in
+from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import batches_of, split
 from rlframe.registry import COMM_LEARNER_REGISTRY
@@ -273,7 +273,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
     def deal_with_learner_learn(self, data: Round) -> dict[str, Any]:
         """Trains on the data of a round, publishes weights that are due, and reports."""
         learner = self.learner
-        take_in(self._made().face, data.extras)
+        absorb_extras(self._made().face, data.extras)
         info = {**learner.learn_info, 'envstep': data.envstep}
         settings = self._made().command.get_setting_learn(info)  # schedules follow the env steps
         for batch in batches_of(data.data, data.batches):

@@ -2,47 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.data.faces import acting_of
+from rlframe.data.faces import ACTING, acting_of
 from rlframe.parallel.transport.messages import Weights
 from rlframe.utils.every import seconds
 from rlframe.utils.field import Section, option
-
-ACTING, STATISTICS = 'acting', 'statistics'
-"""Names of the acting state, beside weights and data, and of the statistics before and after collection."""
-
-
-class ActingExtras:
-    """Measures what a call of ``collect`` changes in a policy beside its memory of episodes; in lockstep, all of it."""
-
-    def __init__(self, face: Any, in_lockstep: bool) -> None:
-        self._acting = acting_of(face)
-        self._in_lockstep = in_lockstep
-        self._before = {} if self._acting is None or in_lockstep else dict(self._acting.statistics())
-
-    def take(self) -> dict[str, Any]:
-        """Returns the extras to send with the collected data."""
-        if self._acting is not None and self._in_lockstep:
-            return {ACTING: self._acting.state()}
-        if not self._before:
-            return {}
-        return {STATISTICS: [{'before': self._before, 'after': dict(self._acting.statistics())}]}
-
-
-def take_in(face: Any, extras: Mapping[str, Any]) -> None:
-    """Brings a learner's policy to the state that its collectors report."""
-    acting = acting_of(face) if extras else None
-    if acting is None:
-        return
-    if ACTING in extras:
-        acting.load_state(extras[ACTING])
-    for change in extras.get(STATISTICS, ()):
-        acting.absorb(change['before'], change['after'])
 
 
 class ParallelCollectorConfig(Section):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from rlframe.data.faces import ActingExtras
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector, Evaluation
-from rlframe.parallel.held_weights import Acting, ActingExtras, ParallelCollectorConfig
+from rlframe.parallel.held_weights import Acting, ParallelCollectorConfig
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
 from rlframe.utils.field import option

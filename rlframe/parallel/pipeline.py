@@ -17,13 +17,13 @@ import numpy as np
 
 from rlframe.config import shared_fingerprint
 from rlframe.config.schema import ExperimentConfig
+from rlframe.data.faces import ACTING
 from rlframe.errors import CheckpointMismatchError, ConfigError, RLFrameError, RunWarning, WorkerLostError
 from rlframe.parallel import roles
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
 from rlframe.parallel.coordinator.coordinator import Coordinator
-from rlframe.parallel.held_weights import ACTING
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs

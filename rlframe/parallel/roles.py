@@ -7,7 +7,6 @@ import logging
 import signal
 import sys
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,6 +30,7 @@ from rlframe.pipeline import build
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent, with_opening
 from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.remote.supervisor import Losses
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed
@@ -228,12 +228,12 @@ class Crew:
         self._launcher, self._coordinator = launcher, coordinator
         self._max_restarts, self._window, self._grace = max_restarts, window, grace
         self._clock = clock
+        self._losses: dict[str, Losses] = {}
         self._roles: dict[str, str] = {}
         self.members: dict[str, Launched] = {}
         """The workers by name; those that ended stay until they are replaced."""
         self.restarts = 0
         """Number of replacements so far."""
-        self._deaths: dict[str, deque[float]] = {}
         self._due: dict[str, float] = {}  # when a replacement is started, by name
 
     def start(self, counts: Mapping[str, int]) -> None:
@@ -241,7 +241,13 @@ class Crew:
         for role, count in counts.items():
             for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
                 self._roles[name] = role
-                self._deaths[name] = deque()
+                self._losses[name] = Losses(
+                    self._max_restarts,
+                    self._window,
+                    'parallel.max_restarts',
+                    'The log of the run has its last output.',
+                    WorkerLostError,
+                )
                 self.members[name] = self._launcher.launch(role, name)
 
     def look(self) -> None:
@@ -270,17 +276,8 @@ class Crew:
 
     def _plan(self, name: str, how: str) -> None:
         """Decides when a worker is replaced."""
-        deaths = self._deaths[name]
         now = self._clock()
-        deaths.append(now)
-        while deaths and now - deaths[0] > self._window:
-            deaths.popleft()
-        if len(deaths) > self._max_restarts:
-            raise WorkerLostError(
-                f'{name} ended {len(deaths)} times within {self._window:g} s; at last: {how}',
-                where='parallel.max_restarts',
-                remedy='The log of the run has its last output.',
-            )
+        self._losses[name].add(f'{name} ended: {how}', now)
         logger.warning('%s ended (%s); it is started again in %.1f s', name, how, PAUSE)
         self._due[name] = now + PAUSE
 

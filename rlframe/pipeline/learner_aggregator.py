@@ -17,10 +17,10 @@ import numpy as np
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError, WorkerLostError
-from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.pipeline import build
 from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
+from rlframe.remote.payload import pack, unpack
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.machine import usable_cores
 from rlframe.utils.serialize import ACTING, from_parent, on_cpu, to_child

@@ -9,10 +9,10 @@ from typing import Any
 
 from ray.tune import PlacementGroupFactory, Trainable
 
-from rlframe.backend.actor import failure_of, raise_failure
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import RLFrameError, TrialStoppedError
 from rlframe.pipeline.build import get_backend_cls
+from rlframe.remote.worker import failure_of, raise_failure
 from rlframe.tune.trial import Trial, compile_trial
 
 logger = logging.getLogger('rlframe.tune')

@@ -21,7 +21,6 @@ from checked_names import names_of
 from fakes import HybridEnv, IdentityEnv, TargetEnv
 from moved_memory import moved
 
-from rlframe.backend.actor import flatten, is_same, unflatten
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.composite import by_rows
 from rlframe.envs import BaseEnvManager
@@ -29,6 +28,7 @@ from rlframe.errors import ConfigError, DeviceError, IncompatibleError
 from rlframe.policy import Policy, create_policy
 from rlframe.policy.ppo import ActorPolicy
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.remote.weights import flatten, is_same, unflatten
 from rlframe.utils.field import Field
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 

@@ -10,11 +10,11 @@ from unittest import mock
 
 import numpy as np
 
-from rlframe.backend.actor import Facts, Header, Request
-from rlframe.backend.ray import pool as ray_pool
+from rlframe.backend.ray import place as ray_place
 from rlframe.backend.ray import session as ray_session
 from rlframe.backend.ray.options import RAY_OPTIONS
 from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.worker import Facts, Header, Request
 from rlframe.data import Batch
 from rlframe.utils.field import defaults_of
 from rlframe.worker.collector.remote_collection import Counts
@@ -68,11 +68,11 @@ class Actor:
         self.requests.append(request)
         self.weights.append(weights)
         counts = Counts(request.target, np.zeros((0, 3)), 0, 0, 0, 0.0)
-        return Header(request.version, counts, None, None)
+        return Header(request.version, counts, {})
 
 
 class FakeRay:
-    """What ``ray_pool`` uses of Ray, with a clock that only waiting moves."""
+    """What ``ray_place`` uses of Ray, with a clock that only waiting moves."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -165,13 +165,14 @@ def fake_ray() -> Iterator[FakeRay]:
     """Puts it in Ray's place; its pools end with it, not when they are collected: that would move the clock of another."""
     ray, init = FakeRay(), ActorPool.__init__
     with contextlib.ExitStack() as stack:
-        for module in (ray_pool, ray_session):
+        for module in (ray_place, ray_session):
             stack.enter_context(mock.patch.object(module, 'ray', ray))
-        for module in (ray_pool, ray_session):
-            stack.enter_context(mock.patch.object(module, 'time', ray))
+        stack.enter_context(mock.patch.object(ray_session, 'time', ray))
+        for name, turned in (('clock', ray.monotonic), ('pause', ray.sleep)):
+            stack.enter_context(mock.patch.object(ray_place.RayPlace, name, staticmethod(turned)))
         stack.enter_context(mock.patch.object(ray_session._Ours, 'reserved', Counter()))
         session = lambda *given: ray_session.RaySession(False)  # noqa: E731
-        stack.enter_context(mock.patch.object(ray_pool, 'connect', session))
+        stack.enter_context(mock.patch.object(ray_place, 'connect', session))
 
         def init_and_close(pool: ActorPool, *args: Any, **given: Any) -> None:
             init(pool, *args, **given)

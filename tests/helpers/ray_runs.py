@@ -79,7 +79,10 @@ def train_to(
     state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
     state['progress'] |= {'wall_time': 0}
     log = state.pop('collector')['log']
-    kept = [{k: v for k, v in record.items() if not k.startswith('ray/')} for record in records(folder)]
+    kept = [
+        {k: v for k, v in record.items() if not k.startswith(('ray/', 'process/'))}
+        for record in records(folder)
+    ]
     return {**state, 'window': log['window'], 'recent': log['recent'], 'records': kept}
 
 

@@ -20,12 +20,12 @@ from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive, is_conserved
 from runs import differences
 
-from rlframe.backend.actor import RemoteActor
 from rlframe.backend.ray.backend import MakeCollector
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError, EnvCrashedError, SerializationError
 from rlframe.pipeline import SerialPipeline, build
+from rlframe.remote.worker import Worker
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
 
@@ -129,7 +129,7 @@ def test_async_returns_exactly_what_is_asked_for_and_keeps_count() -> None:
             assert len(data) == count and is_conserved(collector)
             assert len(collector._pool.calls) <= 4
             assert max(collector.versions) <= turn + 1 and (data['collect_iter'] <= turn).all()
-        refs = [call.ref for call in collector._pool.calls]
+        refs = [call.ticket for call in collector._pool.calls]
         assert len(ray.wait(refs, num_returns=len(refs), timeout=60)[0]) == len(refs)
         data = collector.collect(collector.in_flight)
         assert set(np.asarray(data['obs'])[:, 0]) == set(pids(collector))
@@ -272,7 +272,7 @@ def test_what_cannot_be_made_or_handed_over_is_said_as_it_is() -> None:
 
 
 def test_actor_that_cannot_start_says_why() -> None:
-    class HomelessActor(RemoteActor):
+    class HomelessActor(Worker):
         def __init__(self, *given: Any) -> None:
             raise ImportError('no simulator on this machine')
 

@@ -15,11 +15,11 @@ from ray_runs import RAY, config_of, is_alive, is_conserved, train_to
 from runs import differences
 from toys import toy
 
-from rlframe.backend.actor import flatten
 from rlframe.backend.ray.inference import SERVER
 from rlframe.config import compile_config
 from rlframe.errors import ActorLostError
 from rlframe.pipeline import SerialPipeline
+from rlframe.remote.weights import flatten
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 CENTRAL = (*RAY, 'policy.collect.inference=central')
@@ -70,7 +70,7 @@ def pids_of(pipeline: SerialPipeline) -> list[int]:
     """Returns the processes of the server and of the collectors that are there."""
     collector: Any = pipeline.collector
     slots = collector._pool.slots.values()
-    server = ray.get(server_of(pipeline).slots[0].actor.pid.remote())
+    server = ray.get(server_of(pipeline).slots[0].link.pid.remote())
     return [server, *(slot.facts.pid for slot in slots if slot.facts is not None)]
 
 
@@ -130,7 +130,7 @@ def test_rows_say_which_weights_made_them(tmp_path: Path) -> None:
         collector.collect(6)
         assert collector.versions == [1]
         weights, _ = collector._pool.put(flatten(pipeline.policy.collect_mode.state_dict()))
-        ray.get(server_of(pipeline).slots[0].actor.begin.remote(0, 5, weights))  # as for another collector
+        ray.get(server_of(pipeline).slots[0].link.begin.remote(0, 5, weights))  # as for another collector
         collector.collect(6)
         assert collector.versions == [5]
 

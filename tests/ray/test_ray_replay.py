@@ -17,7 +17,7 @@ from scipy import stats
 
 from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, shard_options
 from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.replay import MakeShard, ShardActor, ShardedReplayBuffer
+from rlframe.backend.ray.replay import MakeShard, ShardedReplayBuffer, ShardWorker
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
@@ -49,7 +49,7 @@ def sharded(ray_of_tests: Any) -> Iterator[Make]:
 
     def make(num_shards: int, size: int = 400, kind: str = 'advanced', **given: Any) -> ShardedReplayBuffer:
         section = options_of(kind, size, num_shards=num_shards, **{'max_actor_restarts': 20, **given})
-        made.append(ActorPool(shard_options(section), ShardActor, BUFFER, MakeShard(section)))
+        made.append(ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section)))
         return ShardedReplayBuffer(section, made[-1], seed=7)
 
     yield make

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.backend.actor import reseed
-from rlframe.backend.ray.options import lag_error, without_ray_options
+from rlframe.backend.options import lag_error, without_backend_options
+from rlframe.backend.ray.options import RAY_OPTIONS
+from rlframe.backend.worker import reseed
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
@@ -391,7 +392,7 @@ class MakeFromPython:
         given = self.own[rank]
         set_seed(seed)
         torch.set_num_threads(1)
-        section = {**without_ray_options(given.collector), 'collect_print_freq': None}
+        section = {**without_backend_options(given.collector, RAY_OPTIONS), 'collect_print_freq': None}
         own = rank if given.collector.get('sync', True) else rank + 1
         policy = self._policy(seed, own)
         face = self.face(policy)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.base import (
-    COLLECTOR,
-    INFERENCE,
-    Backend,
-    LocalBackend,
-    MakeCollector,
-    is_central,
-)
+from rlframe.backend.base import COLLECTOR, EVALUATOR, INFERENCE, Backend, MakeCollector, is_central
+from rlframe.backend.options import collector_errors as worker_errors
+from rlframe.backend.options import evaluator_errors, stays_here
+from rlframe.backend.process import ProcessBackend
 from rlframe.backend.ray.options import (
     BUFFER,
     EVALUATOR_OPTIONS,
@@ -22,7 +17,6 @@ from rlframe.backend.ray.options import (
     RAY_OPTIONS,
     SHARD_OPTIONS,
     check_ray_options,
-    lag_error,
     pool_options,
     remote_config_of,
     shard_options,
@@ -30,53 +24,17 @@ from rlframe.backend.ray.options import (
 from rlframe.backend.ray.session import actor_resources, check_installed, is_one_machine
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.registry import BACKEND_REGISTRY, BUFFER_REGISTRY, POLICY_REGISTRY, SERIAL_COLLECTOR_REGISTRY
-from rlframe.utils.serialize import on_cpu, to_bytes
+from rlframe.registry import BACKEND_REGISTRY, BUFFER_REGISTRY
 
 if TYPE_CHECKING:
-    from rlframe.backend.ray.evaluator import EvaluatorParts
     from rlframe.config.schema import ExperimentConfig
-    from rlframe.policy import Policy
-    from rlframe.worker import IBuffer, ISerialCollector, ISerialEvaluator
+    from rlframe.remote.supervisor import Supervisor
+    from rlframe.remote.worker import Worker
+    from rlframe.worker import IBuffer
 
-EVALUATOR = 'policy.eval.evaluator'
 Known = Mapping[str, Any]
 UNSHARED = {'max_use': math.inf, 'max_staleness': math.inf}
 """Options of one replay buffer that shards do not have, with the values that change nothing."""
-
-
-class MakeEvaluator:
-    """Creates the evaluator in an actor; it plays the same episodes as an evaluator in the process of the run.
-
-    Args:
-        cfg: A compiled config.
-        factory: Creates its envs; an env registered only in the process of the run works in the actor too.
-    """
-
-    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
-        self._cfg, self._factory = cfg, factory
-        self.given: Mapping[str, Any] = {}
-        """Further arguments of the evaluator."""
-        self.model: Any = None
-        """A custom network, if given; it is copied."""
-
-    def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
-        """Creates envs, policy and evaluator."""
-        from rlframe.backend.ray.evaluator import EvaluatorParts, Recorder
-
-        cfg = copy.deepcopy(self._cfg)
-        section = cfg.policy.eval.evaluator
-        if not section.remote_config.get('num_gpus'):
-            cfg.policy.device, cfg.policy.cuda = 'cpu', None
-        section.backend, cfg.policy.init_from = 'local', None
-        build.prepare(cfg)
-        factory = self._factory
-        policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
-        backend = LocalBackend(factory)
-        recorder = Recorder()
-        backend.open_evaluator(cfg)
-        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, tb_logger=recorder, **self.given)
-        return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
 
 
 def collector_errors(known: Known) -> list[ConfigError]:
@@ -85,22 +43,7 @@ def collector_errors(known: Known) -> list[ConfigError]:
     errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
     for error in errors:
         error.where = f'{COLLECTOR}.{error.where}'
-    if given.get('overlap') and given.get('sync') is False:
-        errors.append(
-            ConfigError(
-                'without sync, actors collect all the time: there is no round to begin ahead',
-                where=f'{COLLECTOR}.overlap',
-                got=1,
-                expected='0, or sync=True',
-            )
-        )
-    errors += server_errors(known, given)
-    if known.get(f'{COLLECTOR}.type') == 'dataset':
-        errors.append(_stays_here(COLLECTOR, 'recorded data are read in this process'))
-    if known.get('policy.on_policy') and given.get('sync') is False:
-        lag = lag_error(POLICY_REGISTRY.get(known['policy.type']), f'{COLLECTOR}.sync')
-        errors += [lag] if lag else []
-    return errors
+    return [*errors, *server_errors(known, given), *worker_errors(known)]
 
 
 def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:
@@ -150,12 +93,6 @@ def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:
     ]
 
 
-def evaluator_errors(known: Known) -> list[ConfigError]:
-    """Returns the mistakes of a config that evaluates in actors."""
-    is_data = known.get(f'{EVALUATOR}.type') == 'metric'
-    return [_stays_here(EVALUATOR, 'recorded data are read in this process')] if is_data else []
-
-
 def shard_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes of a config whose transitions are kept in shards."""
     here: dict[str, tuple[bool, str, str]] = {}
@@ -181,7 +118,7 @@ def shard_errors(known: Known) -> list[ConfigError]:
         text = 'shards draw by priority, and this policy reports none'
         errors.append(ConfigError(text, where='policy.priority', got=False, expected='True'))
     if any(key.startswith('parallel.') for key in known):
-        errors.append(_stays_here(BUFFER, 'the coordinator of parallel mode keeps the replay buffer'))
+        errors.append(stays_here(known, BUFFER, 'the coordinator of parallel mode keeps the replay buffer'))
     return errors + _too_many_shards(known)
 
 
@@ -204,18 +141,12 @@ def _too_many_shards(known: Known) -> list[ConfigError]:
     ]
 
 
-def _stays_here(section: str, what: str) -> ConfigError:
-    """Returns the error of a component that must stay in the training process."""
-    return ConfigError(f'{what}, not in actors', where=f'{section}.backend', got='ray', expected="'local'")
-
-
 @BACKEND_REGISTRY.register('ray')
-class RayBackend(Backend):
+class RayBackend(ProcessBackend):
     """Collects and evaluates in Ray actors, each with its own envs and policy; keeps transitions in others."""
 
     config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS, replay_buffer=SHARD_OPTIONS)
     rules = dict(collector=collector_errors, evaluator=evaluator_errors, replay_buffer=shard_errors)
-    _actors: Any = None  # an ActorPool
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actors.
@@ -226,81 +157,50 @@ class RayBackend(Backend):
             SerializationError: If a part of the config cannot be sent to actors; with the path to it.
         """
         check_installed(f'{COLLECTOR}.backend')
-        from rlframe.backend.ray.pool import ActorPool
+        if not is_central(cfg):
+            super().open_collector(cfg)
+            return
+        from rlframe.backend.ray.inference import CentralPool
 
-        section = cfg.policy.collect.collector
-        make = MakeCollector(cfg, self.factory)
-        to_bytes(make, 'make')  # raises here if it cannot be sent
-        if is_central(cfg):
-            from rlframe.backend.ray.inference import CentralPool
-
-            self._actors = CentralPool(cfg, make)
-        else:
-            self._actors = ActorPool(section, make=make)
+        self._workers = CentralPool(cfg, MakeCollector(cfg, self.factory))
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actor; raises like ``open_collector``."""
         check_installed(f'{EVALUATOR}.backend')
-        from rlframe.backend.ray.evaluator import EvaluatorActor
+        super().open_evaluator(cfg)
+        assert self._workers is not None  # opened right now
+        self._workers.make.has_gpu = bool(cfg.policy.eval.evaluator.remote_config.get('num_gpus'))
+
+    def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:
         from rlframe.backend.ray.pool import ActorPool
 
-        make = MakeEvaluator(cfg, self.factory)
-        to_bytes(make, 'make')  # raises here if it cannot be sent
-        options = pool_options(cfg.policy.eval.evaluator)
-        self._actors = ActorPool(options, EvaluatorActor, EVALUATOR, make)
-
-    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        from rlframe.backend.ray.collector import RaySerialCollector
-
-        self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
-        section: Any = cfg.policy.collect.collector  # here with the options of ``ActorsConfig``
-        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-        given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
-        return RaySerialCollector(kind, section, self._actors, policy.collect_mode, **given)
-
-    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
-        from rlframe.backend.ray.evaluator import RaySerialEvaluator
-
-        given = {'seed': cfg.seed, **common}
-        self._actors.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
-        self._actors.make.model = on_cpu(policy.get_attribute('given_model'))
-        self._actors.start()
-        return RaySerialEvaluator(cfg.policy.eval.evaluator, self._actors, policy.eval_mode, **given)
+        options = section if where == COLLECTOR else pool_options(section)
+        return ActorPool(options, kind, where, make)
 
     def open_buffer(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the shards; raises like ``open_collector``."""
         check_installed(f'{BUFFER}.backend')
         from rlframe.backend.ray.pool import ActorPool
-        from rlframe.backend.ray.replay import MakeShard, ShardActor
+        from rlframe.backend.ray.replay import MakeShard, ShardWorker
 
         section: Any = cfg.policy.other.replay_buffer
-        make = MakeShard(section)
-        to_bytes(make, 'make')  # raises here if it cannot be sent
-        self._actors = ActorPool(shard_options(section), ShardActor, BUFFER, make)
+        self._workers = ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section))
 
     def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer:
         from rlframe.backend.ray.replay import ShardedReplayBuffer
 
+        assert self._workers is not None  # they were opened
         section: Any = cfg.policy.other.replay_buffer
-        return ShardedReplayBuffer(section, self._actors, **common, seed=build.buffer_seed(cfg))
-
-    def close(self) -> None:
-        if self._actors is not None:
-            self._actors.close()
+        return ShardedReplayBuffer(section, self._workers, **common, seed=build.buffer_seed(cfg))
 
     def summary(self, cfg: ExperimentConfig) -> str:
         actors = cfg.policy.collect.collector.num_collectors
         server = ', one inference server' if is_central(cfg) else ''
-        return f'{actors} Ray actor(s) with {super().summary(cfg)} each{server}'
+        return f'{actors} Ray actor(s) with {Backend.summary(self, cfg)} each{server}'
 
     @classmethod
     def keeps_here(cls, section: Mapping[str, Any]) -> bool:
         return is_one_machine(section['ray_init_config'])
-
-    @classmethod
-    def collector_num(cls, section: Mapping[str, Any]) -> int:
-        number = section.get('num_collectors')
-        return number if isinstance(number, int) else 1
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlframe.backend.actor import reseed
-from rlframe.backend.actor_collector import ActorCollector
+from rlframe.backend.collector import WorkersCollector
+from rlframe.backend.options import with_backend_options
 from rlframe.backend.ray.arguments import (
     ActorArguments,
     MakeFromPython,
@@ -23,28 +23,14 @@ from rlframe.backend.ray.arguments import (
     per_actor,
     trajectories,
 )
-from rlframe.backend.ray.options import INFERENCE_OPTIONS, RAY_OPTIONS, with_ray_options
+from rlframe.backend.ray.options import INFERENCE_OPTIONS, RAY_OPTIONS
 from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.worker import reseed
 from rlframe.errors import ConfigError
 from rlframe.utils.seed import component_rng
 
 
-class RaySerialCollector(ActorCollector):
-    """Collects in Ray actors, with metrics of staleness, losses and restarts."""
-
-    _pool: ActorPool
-
-    def _more_metrics(self) -> dict[str, float]:
-        return super()._more_metrics() | {
-            **self._staleness.metrics(),
-            'ray/lost': float(self.lost),
-            'ray/stale': float(self.stale),
-            'ray/in_flight': float(self.in_flight),
-            'ray/actor_restarts': float(self._pool.restarts),
-        }
-
-
-class RayCollector(RaySerialCollector):
+class RayCollector(WorkersCollector):
     """Collects in Ray actors; iterating over it yields batches until ``total_frames`` were delivered.
 
     A config with ``collector.backend='ray'`` creates its base class. The parameters are those of TorchRL's class of
@@ -94,6 +80,7 @@ class RayCollector(RaySerialCollector):
         Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023), for the parameters.
     """
 
+    _pool: ActorPool
     _frames: int | None = None
     _postproc: Postproc | None = None
     _split = False
@@ -172,7 +159,9 @@ class RayCollector(RaySerialCollector):
             'ray_init_config': dict(ray_init_config or {}),
             'remote_configs': resources,
         }
-        compiled: list[Any] = [with_ray_options(kind, {**own, **backend}) for own in sections]
+        compiled: list[Any] = [
+            with_backend_options(kind, {**own, **backend}, RAY_OPTIONS) for own in sections
+        ]
         cfg = compiled[0]
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames = init_random_frames or -1
@@ -259,7 +248,7 @@ class RayCollector(RaySerialCollector):
         A call of their ``collect`` would not be counted.
         """
         slots = [self._pool.slots[rank] for rank in self._pool.ranks]
-        return [slot.actor for slot in slots if slot.actor is not None]
+        return [slot.link for slot in slots if slot.link is not None]
 
     @property
     def num_workers(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,17 +17,22 @@ import ray
 import torch
 from torch import nn
 
-from rlframe.backend.actor import CollectorActor, Failure, RemoteActor, answers, raise_failure, unflatten
 from rlframe.backend.base import COLLECTOR, MakeCollector, actor_config
-from rlframe.backend.pool import TICK
 from rlframe.backend.ray.options import server_options
-from rlframe.backend.ray.pool import ActorPool, logger
+from rlframe.backend.ray.place import RayPlace
+from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.worker import CollectorWorker
 from rlframe.data.timestep import Array, EnvSpec, to_tensor
 from rlframe.pipeline import build
+from rlframe.remote.supervisor import TICK
+from rlframe.remote.weights import unflatten
+from rlframe.remote.worker import Failure, Worker, answers, raise_failure
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
     from rlframe.policy import Policy
+
+logger = logging.getLogger('rlframe.remote')
 
 SERVER = 'the inference server'
 """Its name in messages."""
@@ -113,7 +119,7 @@ class Answer(NamedTuple):
     """A tree of arrays, [n, ...]."""
 
 
-class InferenceActor(RemoteActor):
+class InferenceActor(Worker):
     """Actor class that holds the network, and passes the requests of several collectors through it together.
 
     A request waits for the collectors that are expected: those that are collecting, and did not let another request wait
@@ -136,10 +142,6 @@ class InferenceActor(RemoteActor):
         own = set(dir(model)) - set(dir(nn.Module))
         methods = frozenset(name for name in own if callable(getattr(model, name)))
         return Network(os.getpid(), methods, getattr(model, 'state_shape', None))
-
-    @answers
-    def close(self) -> None:
-        """Has nothing to close."""
 
     async def pid(self) -> int:
         """Returns the process."""
@@ -303,7 +305,7 @@ class RemoteNetwork(nn.Module):
         return value
 
 
-class CentralCollectorActor(CollectorActor):
+class CentralCollectorWorker(CollectorWorker):
     """Actor class that holds a collector without a network."""
 
     @property
@@ -324,15 +326,27 @@ class CentralCollectorActor(CollectorActor):
         return version if network.oldest is None else network.oldest
 
 
+class ServerPlace(RayPlace):
+    """Runs the server in an actor that Ray replaces itself, so that collectors need not be told."""
+
+    lifetime = {'max_restarts': -1, 'max_task_retries': -1}
+
+    def who(self, rank: int) -> str:
+        return SERVER
+
+    def take_make(self, make: bytes) -> None:
+        self._make = make  # Ray needs it for another start, whatever happens to the store
+
+
 class ServerPool(ActorPool):
-    """The server, which Ray replaces itself, so that collectors need not be told.
+    """Starts the server, and notices that Ray has replaced it.
 
     Args:
         cfg: Options of the collector.
         make: Creates the policy there.
     """
 
-    _lifetime = {'max_restarts': -1, 'max_task_retries': -1}
+    place_cls = ServerPlace
     _sign: Any = None  # the answer to a call that shows which process the server is in
     _pid = 0
     _limit = 0.0  # when it has to be there
@@ -340,16 +354,10 @@ class ServerPool(ActorPool):
     def __init__(self, cfg: Mapping[str, Any], make: MakeServed) -> None:
         super().__init__(server_options(cfg), InferenceActor, COLLECTOR, make)
 
-    def _stored(self, argument: bytes) -> Any:
-        return argument  # Ray needs it for another start, whatever happens to the store
-
-    def _name(self, rank: int) -> str:
-        return SERVER
-
     def was_replaced(self) -> bool:
         """Whether the server is in another process than at the last call of this; kills one that does not answer."""
-        actor = self.slots[0].actor
-        limit = time.monotonic() + self._cfg['start_timeout']
+        actor = self.slots[0].link
+        limit = time.monotonic() + self._limits.start_seconds
         before = self._pid
         if self._sign is None or ray.wait([self._sign], timeout=0)[0]:
             self._pid = ray.get(self._sign) if self._sign is not None else 0
@@ -376,12 +384,12 @@ class CentralPool(ActorPool):
         self.server = ServerPool(section, MakeServed(cfg, make.factory.spec))
         """The server."""
         try:
-            super().__init__(section, CentralCollectorActor, COLLECTOR, make)
+            super().__init__(section, CentralCollectorWorker, COLLECTOR, make)
         except BaseException:
             self.server.close()
             raise
         if section.num_collectors > 1 and section.inference_batch != 1:
-            self.why_inexact = (
+            self.place.why_inexact = (
                 'which observations pass through the network together depends on the speed of processes; with'
                 f' {COLLECTOR}.inference_batch=1 none do'
             )
@@ -391,7 +399,7 @@ class CentralPool(ActorPool):
         self.server.make.model = self.make.model
         self.server.start()
         slot: Any = self.server.slots[0]
-        self.make.model = RemoteNetwork(slot.actor, slot.facts)
+        self.make.model = RemoteNetwork(slot.link, slot.facts)
         super().start()
 
     def put(self, pieces: Sequence[Array]) -> tuple[Any, Sequence[Array]]:
@@ -403,7 +411,7 @@ class CentralPool(ActorPool):
         if self.slots and self.server.was_replaced():
             self.restarts += 1
             logger.warning('%s was lost; Ray has started another one', SERVER)
-            self._count_loss(f'{SERVER} was lost')
+            self.count_loss(f'{SERVER} was lost')
 
     def close(self) -> None:
         super().close()

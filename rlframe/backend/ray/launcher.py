@@ -7,12 +7,12 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.actor import Failure, RemoteActor, answers
 from rlframe.backend.ray.session import FREE_SECONDS, RaySession, actor_resources, cause_of, connect
 from rlframe.errors import ResourceError
 from rlframe.parallel.roles import Launched, Launcher, make_worker
 from rlframe.parallel.transport.answering import Server
 from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.remote.worker import Failure, Worker, answers
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import to_child
 
@@ -31,7 +31,7 @@ FETCH_SECONDS = 5.0
 """How long the outcome of a worker that has ended may take to arrive."""
 
 
-class WorkerActor(RemoteActor):
+class WorkerActor(Worker):
     """Actor class that holds a comm collector or a comm learner."""
 
     _is_stopped = False

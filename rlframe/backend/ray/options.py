@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlframe.backend.base import OVERLAP
-from rlframe.errors import ConfigError, ConfigErrors
-from rlframe.registry import POLICY_REGISTRY, nearest
+from rlframe.backend.options import LaterConfig, StartConfig, WorkersConfig
+from rlframe.errors import ConfigError
+from rlframe.registry import nearest
 from rlframe.utils.every import seconds
 from rlframe.utils.field import (
-    Options,
-    ResolvedConfig,
     Section,
-    check_values,
     fields_of,
     option,
 )
@@ -97,30 +94,6 @@ def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
     ]
 
 
-def lag_error(policy: type[Any], where: str) -> ConfigError | None:
-    """Returns the error about actors that collect while the weights change, for a policy that learns from fresh data.
-
-    Args:
-        policy: Its class.
-        where: The option that lets them do so.
-
-    Returns:
-        None if the policy corrects for the age of the weights; else an error with the policies that do.
-    """
-    if getattr(policy, 'corrects_lag', False):
-        return None
-    names = [
-        name for name in POLICY_REGISTRY.names() if getattr(POLICY_REGISTRY.get(name), 'corrects_lag', False)
-    ]
-    return ConfigError(
-        f'without sync, actors collect while the weights change, and {policy.__name__} learns from fresh data only',
-        where=where,
-        got=False,
-        expected='True',
-        remedy=f'These policies correct for the age of the weights: {", ".join(names)}.',
-    )
-
-
 def _check_actors(configs: Any) -> str:
     """Returns the expected form of the options of an actor, or of a list of them, with all mistakes; else an empty string."""
     problems = []
@@ -145,64 +118,15 @@ def resources(doc: str) -> Any:
     )
 
 
-class StartConfig(Section):
-    """How actors are started, and how often."""
+class RayConfig(Section):
+    """How everything on Ray reaches a cluster."""
 
-    start_timeout: float = seconds(120.0, 'longest time for an actor and its envs to start')
-    max_actor_restarts: int = option(
-        5,
-        range='[0, inf)',
-        unit='restarts',
-        doc='most restarts of all actors together within restart_window; one more loss ends the run',
-        may_change=True,
-    )
-    restart_window: float = seconds(600.0, 'period in which max_actor_restarts counts')
     ray_init_config: dict[str, Any] = RAY_INIT
 
 
-class ActorsConfig(StartConfig):
+class ActorsConfig(WorkersConfig, RayConfig):
     """Options of a collector in actors, under ``policy.collect.collector``."""
 
-    collect_print_freq: int | str | None  # of the collector itself
-    num_collectors: int = option(
-        1,
-        range='[1, inf)',
-        unit='actors',
-        doc='number of actors that collect, each in env.collector_env_num envs',
-    )
-    sync: bool = option(
-        True,
-        doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
-    )
-    overlap: int = OVERLAP
-    update_after_each_batch: bool = option(
-        True, doc='whether each request brings the newest weights', may_change=True
-    )
-    max_weight_update_interval: int = option(
-        -1,
-        range='[-1, inf)',
-        unit='batches',
-        doc='batches of one actor after which it gets the newest weights in any case; -1: no limit',
-        may_change=True,
-    )
-    max_in_flight: int = option(
-        1,
-        range='[1, inf)',
-        unit='requests',
-        doc='requests that an actor holds at a time, without sync',
-        may_change=True,
-    )
-    max_staleness: int | None = option(
-        None,
-        range='[0, inf)',
-        unit='versions of the weights',
-        doc='greatest age of the weights of a batch, when its collection begins or by waiting; older batches are discarded and counted;'
-        ' None: no limit',
-        may_change=True,
-    )
-    collect_timeout: float = seconds(
-        600.0, 'longest time for an actor to answer a request; then it is replaced'
-    )
     remote_configs: dict[str, Any] | list[Any] = option(
         {},
         doc='resources of an actor, such as num_cpus (1) and num_gpus (0), or a list with one dict for each',
@@ -227,23 +151,13 @@ class ActorsConfig(StartConfig):
     )
 
 
-class ActorConfig(StartConfig):
+class ActorConfig(LaterConfig, RayConfig):
     """Options of an evaluator in an actor, under ``policy.eval.evaluator``."""
 
-    max_pending: int = option(
-        2,
-        range='[1, inf)',
-        unit='evaluations',
-        doc='evaluations that an actor may be behind before training waits for it',
-        may_change=True,
-    )
-    eval_timeout: float = seconds(
-        1800.0, 'longest time for an evaluation; then its actor is replaced and the evaluation repeated'
-    )
     remote_config: dict[str, Any] = resources('resources of the actor, such as num_cpus (1) and num_gpus (0)')
 
 
-class ShardsConfig(StartConfig):
+class ShardsConfig(StartConfig, RayConfig):
     """Options of a replay buffer in actors, under ``policy.other.replay_buffer``."""
 
     num_shards: int = option(
@@ -266,32 +180,6 @@ RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 SHARD_OPTIONS = fields_of(ShardsConfig)
 INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'
 """Those of ``RAY_OPTIONS`` that are about the server that acts for all collectors."""
-
-
-def with_ray_options(kind: Any, cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> ResolvedConfig:
-    """Completes the options of a collector or an evaluator and those of the actors that it runs in.
-
-    Args:
-        kind: The class that runs in the actors.
-        cfg: Options of both; a config that was compiled already is passed through.
-        declared: The options of Ray.
-
-    Raises:
-        ConfigError: If an option is unknown or invalid. All mistakes among the options of Ray are reported together.
-    """
-    if isinstance(cfg, ResolvedConfig):
-        return cfg
-    values, errors = check_values({name: cfg[name] for name in cfg if name in declared}, declared)
-    if not errors and declared is RAY_OPTIONS:
-        errors = check_ray_options(values)
-    if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=kind.__name__)
-    return ResolvedConfig({**kind.resolve_config(without_ray_options(cfg, declared)), **values})
-
-
-def without_ray_options(cfg: Mapping[str, Any], declared: Options = RAY_OPTIONS) -> dict[str, Any]:
-    """Returns the options of a component alone, without those of where it runs."""
-    return {name: value for name, value in cfg.items() if name != 'backend' and name not in declared}
 
 
 def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:

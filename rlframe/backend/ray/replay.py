@@ -13,14 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.backend.actor import Facts, RemoteActor, answers
-from rlframe.backend.pool import Call
-from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, ShardsConfig, without_ray_options
-from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.shares import writable
+from rlframe.backend.options import without_backend_options
+from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, ShardsConfig
+from rlframe.backend.ready import writable
+from rlframe.backend.worker import Facts
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
+from rlframe.remote.supervisor import Call, Supervisor
+from rlframe.remote.worker import Worker, answers
 from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import to_plain
 from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, list_of
@@ -73,25 +74,21 @@ class MakeShard:
     def __init__(self, section: Mapping[str, Any]) -> None:
         self._kind = BUFFER_REGISTRY.get_cls(section)
         self._sizes = capacities(section['replay_buffer_size'], section['num_shards'])
-        self._section = without_ray_options(to_plain(section), SHARD_OPTIONS)
+        self._section = without_backend_options(to_plain(section), SHARD_OPTIONS)
 
     def __call__(self, rank: int, incarnation: int) -> IBuffer:
         """Creates the buffer, which draws nothing itself."""
         return self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
 
 
-class ShardActor(RemoteActor):
-    """Actor class that holds a shard: an ordinary buffer with priorities."""
+class ShardWorker(Worker):
+    """Worker that holds a shard: an ordinary buffer with priorities."""
 
     @answers
     def launch(self) -> Facts:
         """Creates the buffer."""
         self._parts = self._made()
         return Facts(0, os.getpid())
-
-    @answers
-    def close(self) -> None:
-        """Has nothing to close."""
 
     @answers
     def work(self, orders: Sequence[Order]) -> tuple[list[Batch], Sums]:
@@ -204,7 +201,7 @@ class ShardedReplayBuffer(IBuffer):
     def __init__(
         self,
         section: Mapping[str, Any],
-        pool: ActorPool,
+        pool: Supervisor,
         tb_logger: ScalarWriter | None = None,
         exp_name: str = 'default_experiment',
         instance_name: str = 'buffer',

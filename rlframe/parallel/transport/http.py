@@ -27,8 +27,8 @@ from rlframe.errors import ConfigError, MessageError, PayloadError, RequestRefus
 from rlframe.parallel.transport.answering import Server, said
 from rlframe.parallel.transport.base import PROTOCOL, Envelope, Handler, Reply, Transport, decode, encode
 from rlframe.parallel.transport.messages import MAX_TEXT, Refused
-from rlframe.parallel.transport.payload import pack, unpack
 from rlframe.registry import TRANSPORT_REGISTRY
+from rlframe.remote.payload import pack, unpack
 from rlframe.utils import strict_json
 from rlframe.utils.field import Section, option
 from rlframe.utils.files import LimitExceededError

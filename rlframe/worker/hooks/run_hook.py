@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger('rlframe.hooks')
 TIMES = 'time/'
 """Start of the tags that differ in each run, even with the same seed."""
-OF_THE_MACHINE = (TIMES, 'ray/', CHANGED)
+OF_THE_MACHINE = (TIMES, 'ray/', 'process/', CHANGED)
 """Start of the tags that tell of where a run runs, or how it was resumed."""
 
 

@@ -45,10 +45,12 @@ def error_of(*overrides: str, **sections: Any) -> str:
 def test_an_option_of_another_backend_is_refused_with_what_to_set() -> None:
     text = error_of(evaluator={'max_pending': 3})
     assert text.startswith(
-        f"{EVALUATOR}.max_pending is not a known key; the backend 'ray' has {EVALUATOR}.max_pending"
+        f"{EVALUATOR}.max_pending is not a known key; the backend 'process' or 'ray' has {EVALUATOR}.max_pending"
     )
-    assert f"Set {EVALUATOR}.backend='ray'" in text
-    assert f"the backend 'ray' has {COLLECTOR}.num_collectors" in error_of(collector={'num_workers': 3})
+    assert f"Set {EVALUATOR}.backend='process' or 'ray'" in text
+    assert f"the backend 'process' or 'ray' has {COLLECTOR}.num_collectors" in error_of(
+        collector={'num_workers': 3}
+    )
 
 
 def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_former_one() -> None:
@@ -137,7 +139,9 @@ def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_c
         compile_config(*threaded(example, thread_timeout=-1))
     with pytest.raises(ConfigError, match=r"thread_timeout is not a known key; the backend 'thread' has"):
         compile_config(*config_pair(collector={'backend': 'ray', 'thread_timeout': 3}))
-    with pytest.raises(ConfigError, match=r"num_collectors is not a known key; the backend 'ray' has"):
+    with pytest.raises(
+        ConfigError, match=r"num_collectors is not a known key; the backend 'process' or 'ray' has"
+    ):
         compile_config(*threaded(example, num_collectors=3))
 
 

@@ -10,12 +10,13 @@ import pytest
 from fakes import config_pair
 from runs import CASES, ROOT
 
-from rlframe.backend.actor import Failure, flatten
 from rlframe.backend.ray.inference import Answer, InferenceActor, MakeServed
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.pipeline import build
+from rlframe.remote.weights import flatten
+from rlframe.remote.worker import Failure
 from rlframe.utils.serialize import to_child
 
 INFERENCE, COLLECTOR = 'policy.collect.inference', 'policy.collect.collector'

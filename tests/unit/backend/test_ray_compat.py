@@ -140,7 +140,7 @@ def test_a_list_has_a_value_for_each_actor(ray: FakeRay) -> None:
     assert [own[rank].env_fn for rank in (0, 1)] == LISTS['create_env_fn']
     assert [own[rank].env_num for rank in (0, 1)] == [1, 2]
     assert [own[rank].collector['mark_episodes'] for rank in (0, 1)] == [True, False]
-    assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1)] == [2, 1]
+    assert [c._pool.slots[rank].link.options['num_cpus'] for rank in (0, 1)] == [2, 1]
     c.load_state_dict(state_dict=c.state_dict())  # by TorchRL's name
 
 
@@ -195,7 +195,7 @@ def test_weights_go_to_the_ranks_that_are_named(ray: FakeRay) -> None:
 
     def given() -> list[bool]:
         c.next()
-        return [c._pool.slots[rank].actor.weights[-1] is not None for rank in range(3)]
+        return [c._pool.slots[rank].link.weights[-1] is not None for rank in range(3)]
 
     assert given() == [True] * 3 and given() == [False] * 3
     named: list[tuple[dict[str, Any], list[int]]] = [
@@ -224,7 +224,7 @@ def test_actors_join_with_the_arguments_that_torchrl_has(ray: FakeRay) -> None:
     make = c._pool.make
     assert [make.own[rank].env_num for rank in range(3)] == [2, 3, 3]
     assert [make.own[rank].collector['mark_episodes'] for rank in range(3)] == [False, True, True]
-    assert [c._pool.slots[rank].actor.options['num_cpus'] for rank in (0, 1, 2)] == [1, 2, 1]
+    assert [c._pool.slots[rank].link.options['num_cpus'] for rank in (0, 1, 2)] == [1, 2, 1]
     with pytest.raises(ConfigError, match='all actors act with the policy trained in this process'):
         c.add_collectors(policy=torch.nn.Linear(4, 2))
     c.remove_collectors([1])

@@ -13,19 +13,12 @@ import torch
 from fakes import config_pair
 from runs import differences
 
-from rlframe.backend.actor import (
-    Failure,
-    RemoteActor,
-    failure_of,
-    flatten,
-    is_same,
-    raise_failure,
-    unflatten,
-)
-from rlframe.backend.shares import Ready, merged, shares, writable
+from rlframe.backend.ready import Ready, merged, shares, writable
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.errors import ActorFailedError, ConfigError, EnvCrashedError
+from rlframe.remote.weights import flatten, is_same, unflatten
+from rlframe.remote.worker import Failure, Worker, failure_of, raise_failure
 from rlframe.run.checkpoint_tree import Encoder, decode, to_json
 from rlframe.utils.serialize import to_child
 
@@ -166,7 +159,7 @@ def test_what_would_end_the_driver_without_a_word_is_named_instead(error: BaseEx
     def interrupt(rank: int, incarnation: int) -> Any:
         raise error
 
-    actor = RemoteActor(to_child(interrupt, 'make'), 2, 0, [])
+    actor = Worker(to_child(interrupt, 'make'), 2, 0, [])
     answer = actor.launch()
     assert isinstance(answer, Failure)
     with pytest.raises(
@@ -183,7 +176,7 @@ def test_an_actor_that_ray_ends_is_not_kept_alive() -> None:
         raise error
 
     with pytest.raises(SystemExit):
-        RemoteActor(to_child(end, 'make'), 0, 0, []).launch()
+        Worker(to_child(end, 'make'), 0, 0, []).launch()
 
 
 def errors_of(policy: str = 'dqn', **collector: Any) -> str:
@@ -214,7 +207,7 @@ def test_fresh_data_in_equal_shares_is_what_an_on_policy_policy_needs_of_actors(
 def test_what_needs_the_policy_that_is_trained_stays_in_its_process() -> None:
     main, create = config_pair('dqn')
     main['policy']['eval'] = {'evaluator': {'type': 'metric', 'backend': 'ray'}}
-    with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in actors'):
+    with pytest.raises(ConfigError, match=r'recorded data are read in this process, not in workers'):
         compile_config(main, create)
 
 

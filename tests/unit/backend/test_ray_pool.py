@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 
-from rlframe.backend.actor import Request
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
+from rlframe.backend.worker import Request
 from rlframe.errors import ActorLostError, ResourceError
 
 

@@ -12,9 +12,9 @@ import pytest
 from fake_ray import NEVER, FakeRay, fake_ray
 from ray_runs import is_conserved
 
-from rlframe.backend.actor import failure_of
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ActorLostError, ResourceError
+from rlframe.remote.worker import failure_of
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray
     assert sum(random) == 200 and max(random) == 40 and is_conserved(c)
     few = collector_of(4, frames=40, init_random_frames=10)
     few.next()
-    assert [few._pool.slots[rank].actor.requests[0].target for rank in range(4)] == [10] * 4
+    assert [few._pool.slots[rank].link.requests[0].target for rank in range(4)] == [10] * 4
 
 
 def test_after_shutdown_nothing_touches_ray_and_everything_is_counted(ray: FakeRay) -> None:
@@ -239,5 +239,5 @@ def test_every_request_begins_with_new_episodes_only_if_that_is_asked_for(ray: F
     c = collector_of(2, sync=True, reset_at_each_iter=resets)
     for _ in range(3):
         c.next()
-    requests = [request for slot in c._pool.slots.values() for request in slot.actor.requests]
+    requests = [request for slot in c._pool.slots.values() for request in slot.link.requests]
     assert len(requests) == 6 and all(request.reset_env is resets for request in requests)

@@ -17,7 +17,7 @@ from rlframe.parallel.comm_learner import Round
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.parallel.transport.http import HTTPServer
-from rlframe.parallel.transport.payload import pack
+from rlframe.remote.payload import pack
 from rlframe.worker import FlaskFileSystemCollector, FlaskFileSystemLearner
 
 DQN = ('cartpole_dqn', 'policy.collect.n_sample=6')

@@ -15,7 +15,7 @@ from safetensors.numpy import load
 
 from rlframe.data.timestep import Batch
 from rlframe.errors import MessageError, PayloadError
-from rlframe.parallel.transport.payload import FORMAT, pack, unpack
+from rlframe.remote.payload import FORMAT, pack, unpack
 
 PAYLOAD = {
     'rows': Batch(obs=np.arange(6, dtype=np.float32).reshape(3, 2), done=np.array([True, False, True])),

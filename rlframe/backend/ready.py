@@ -1,17 +1,16 @@
-"""Divides requests for data among actors, joins the results, and passes weights to actors."""
+"""Divides requests for data among actors, and joins the results."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.backend.actor import Header, flatten, is_same, unflatten
-from rlframe.backend.pool import Pool
-from rlframe.data.timestep import Array, Batch, from_tree, to_tree
+from rlframe.backend.worker import Header
+from rlframe.data.timestep import Batch, from_tree, to_tree
 from rlframe.errors import ConfigError
 from rlframe.worker.collector.remote_collection import Counts
 
@@ -104,11 +103,11 @@ class Held(NamedTuple):
 
     def state_dict(self, newest: int) -> dict[str, Any]:
         """Returns its state for a checkpoint, relative to the version of the newest weights."""
-        counts, statistics = self.header.counts, self.header.statistics
+        counts = self.header.counts
         return {
             'rank': self.rank,
             'counts': {**counts._asdict(), 'seconds': 0.0, 'infos': dict(counts.infos or {})},
-            'statistics': None if statistics is None else list(statistics),
+            'extras': dict(self.header.extras),
             'ready': self.ready.state_dict(newest),
         }
 
@@ -116,9 +115,7 @@ class Held(NamedTuple):
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Held:
         """Creates one from its state."""
         ready = Ready.from_state_dict(state['ready'], newest)
-        statistics = state['statistics']
-        around = None if statistics is None else (statistics[0], statistics[1])
-        header = Header(ready.version, Counts(**state['counts']), None, around)
+        header = Header(ready.version, Counts(**state['counts']), state['extras'])
         return cls(state['rank'], header, ready)
 
 
@@ -209,90 +206,11 @@ class Staleness:
         seen = self._delivered or [(0, 1)]
         self._delivered = []
         return {
-            'ray/staleness_mean': _mean(seen),
-            'ray/staleness_max': float(max(behind for behind, _ in seen)),
+            'staleness_mean': _mean(seen),
+            'staleness_max': float(max(behind for behind, _ in seen)),
         }
 
 
 def _mean(seen: list[tuple[int, int]]) -> float:
     behind, sizes = np.array(seen, np.float64).T
     return float(np.average(behind, weights=sizes))
-
-
-class Publisher:
-    """Tracks the newest version of the weights, and the version that each actor has.
-
-    Args:
-        face: Collect face of the trained policy.
-        pool: The actors.
-        always: Whether each request brings the newest version.
-        interval: Batches of one actor after which it gets the newest version in any case; negative: no limit.
-    """
-
-    def __init__(self, face: Any, pool: Pool, always: bool = True, interval: int = -1) -> None:
-        self._pool = pool
-        self.face = face
-        """Collect face of the trained policy."""
-        self.version = 0
-        """Version of the newest weights, counted from 1."""
-        self._always, self._interval = always, interval
-        self._ref: Any = None
-        self._newest: Sequence[Array] = []  # what the pool has stored
-        self._at: dict[int, tuple[int, int, int]] = {}  # incarnation, version, batches since then, by rank
-
-    def publish(self) -> None:
-        """Publishes the current weights as the newest version, unless they equal it bit by bit."""
-        weights = flatten(self.face.state_dict())
-        if is_same(weights, self._newest):
-            return
-        self.version += 1
-        self._ref, self._newest = self._pool.put(weights)
-
-    def begin(self) -> None:
-        """Prepares for the requests of one call, in which the weights do not change."""
-        if self._always or self._ref is None:
-            self.publish()
-
-    def for_actor(self, rank: int) -> tuple[int, Any]:
-        """Returns the version that an actor will have, and a reference to it; None if the actor has it already."""
-        incarnation = self._pool.incarnation(rank)
-        there, version, batches = self._at.get(rank, (-1, 0, 0))
-        is_due = 0 <= self._interval <= batches
-        if is_due:
-            self.publish()
-        if there != incarnation or ((is_due or self._always) and version != self.version):
-            self._at[rank] = (incarnation, self.version, 1 + (batches if version == self.version else 0))
-            return self.version, self._ref
-        self._at[rank] = (incarnation, version, batches + 1)
-        return version, None
-
-    def renew(self, ranks: Iterable[int]) -> None:
-        """Publishes the current weights as the newest version, which these actors get with their next requests."""
-        self.publish()
-        for rank in ranks:
-            self._at.pop(rank, None)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Returns the weights that actors continue with: none if each request brings the newest weights anyway.
-
-        Of the versions that actors have, the newest one is kept.
-        """
-        if self._always or self._ref is None:
-            return {}
-        batches = {
-            str(rank): count for rank, (_, version, count) in self._at.items() if version == self.version
-        }
-        return {'version': self.version, 'weights': unflatten(self._newest), 'batches': batches}
-
-    def load_state_dict(self, state: Mapping[str, Any], ranks: Mapping[int, int]) -> None:
-        """Restores the state from ``state_dict()``; every actor gets its weights again.
-
-        ``ranks`` maps ranks in the state to ranks here.
-        """
-        self._at = {}
-        if state:
-            self.version = state['version']
-            self._ref, self._newest = self._pool.put(flatten(state['weights']))
-            self._at = {
-                ranks[int(rank)]: (-1, self.version, count) for rank, count in state['batches'].items()
-            }

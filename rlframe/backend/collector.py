@@ -1,4 +1,4 @@
-"""ActorCollector: a serial collector that collects with collectors in other processes, if asked to a round ahead."""
+"""WorkersCollector: a serial collector that collects with collectors in other processes, if asked to a round ahead."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
-from rlframe.backend.actor import Header, Request
-from rlframe.backend.pool import Call, Pool
-from rlframe.backend.shares import (
+from rlframe.backend.ready import (
     UNLIMITED,
     Held,
-    Publisher,
     Ready,
     ReadyQueue,
     Staleness,
@@ -20,8 +17,11 @@ from rlframe.backend.shares import (
     shares,
     writable,
 )
-from rlframe.data.faces import acting_of
+from rlframe.backend.worker import Header, Request
+from rlframe.data.faces import absorb_extras, acting_of
 from rlframe.errors import CheckpointMismatchError, ConfigError
+from rlframe.remote.supervisor import Call, Supervisor
+from rlframe.remote.weights import Publisher
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
@@ -54,7 +54,7 @@ ACTOR: Schema = {
 }
 
 
-class ActorCollector(ISerialCollector):
+class WorkersCollector(ISerialCollector):
     """Collects in K actors, each with envs, a policy and any registered collector.
 
     With ``sync``, a call collects a share from every actor, ordered by rank. With one actor and no losses it returns,
@@ -86,7 +86,7 @@ class ActorCollector(ISerialCollector):
         self,
         kind: type[ISerialCollector],
         cfg: ResolvedConfig,
-        pool: Pool,
+        pool: Supervisor,
         policy: Any,
         tb_logger: ScalarWriter | None = None,
         instance_name: str = 'collector',
@@ -293,7 +293,9 @@ class ActorCollector(ISerialCollector):
         if data is None:
             self._to_reset.add(call.rank)  # its replacement has no episodes, and has not been told how to act
             self._log.logger.warning(
-                '%d training samples or episodes were lost with Ray actor %d', call.size, call.rank
+                '%d training samples or episodes were lost with %s',
+                call.size,
+                self._pool.place.who(call.rank),
             )
         else:
             self.lost -= call.size
@@ -308,9 +310,7 @@ class ActorCollector(ISerialCollector):
         self._log.add(counts.episodes, counts.infos)
         if isinstance(data, tuple):
             self._players.add_results(data[1])
-        self._take_acting(rank, header.acting)
-        if header.statistics is not None:
-            acting_of(self._publisher.face).absorb(*header.statistics)
+        absorb_extras(self._publisher.face, header.extras)
 
     def _take(self, call: Call) -> None:
         """Adds the data of a call to those that are ready, unless they are lost."""
@@ -434,7 +434,15 @@ class ActorCollector(ISerialCollector):
     # records and checkpoints
 
     def _more_metrics(self) -> dict[str, float]:
-        return self._players.metrics()
+        facts = {
+            **self._staleness.metrics(),
+            'lost': float(self.lost),
+            'stale': float(self.stale),
+            'in_flight': float(self.in_flight),
+            'actor_restarts': float(self._pool.restarts),
+        }
+        tag = self._pool.place.tag
+        return self._players.metrics() | {f'{tag}/{name}': value for name, value in facts.items()}
 
     def settle(self) -> None:
         self._drain()

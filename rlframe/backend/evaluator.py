@@ -1,23 +1,25 @@
-"""RaySerialEvaluator: runs any evaluator in a Ray actor during training; see ``submit`` and ``poll``."""
+"""WorkerEvaluator: runs any evaluator in a worker during training; see ``submit`` and ``poll``."""
 
 from __future__ import annotations
 
+import copy
 import logging
+import os
 import time
 import weakref
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import ray
-
-from rlframe.backend.actor import RemoteActor, answers, flatten, unflatten
-from rlframe.backend.pool import Call
-from rlframe.backend.ray.options import EVALUATOR_OPTIONS, with_ray_options
-from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.base import LocalBackend
+from rlframe.backend.worker import Facts
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
+from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
+from rlframe.remote.supervisor import Call, Supervisor
+from rlframe.remote.weights import flatten, unflatten
+from rlframe.remote.worker import Worker, answers
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.evaluator.base_serial_evaluator import (
@@ -27,12 +29,15 @@ from rlframe.worker.evaluator.base_serial_evaluator import (
     SaveCheckpoint,
 )
 
+if TYPE_CHECKING:
+    from rlframe.config.schema import ExperimentConfig
+
 LOOK_SECONDS = 0.05
 """Minimum number of seconds between two checks for a result during training."""
 
 
 class Recorder:
-    """Stands in for a ``tb_logger`` in an actor and records calls: method, arguments, and those by name."""
+    """Stands in for a ``tb_logger`` in a worker and records calls: method, arguments, and those by name."""
 
     def __init__(self) -> None:
         self.written: list[tuple[str, tuple[Any, ...], Mapping[str, Any]]] = []
@@ -44,7 +49,7 @@ class Recorder:
 
 
 class EvaluatorParts(NamedTuple):
-    """The parts of an evaluating actor."""
+    """The parts of an evaluating worker."""
 
     evaluator: ISerialEvaluator
     env: Any
@@ -53,6 +58,39 @@ class EvaluatorParts(NamedTuple):
     """Eval face of the policy; its ``load_state_dict`` takes weights."""
     recorder: Recorder
     """The evaluator's ``tb_logger``."""
+
+
+class MakeEvaluator:
+    """Creates the evaluator in a worker; it plays the same episodes as an evaluator in the process of the run.
+
+    Args:
+        cfg: A compiled config.
+        factory: Creates its envs; an env registered only in the process of the run works there, too.
+        has_gpu: Whether the worker has a GPU.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, factory: Any, has_gpu: bool) -> None:
+        self._cfg, self._factory, self.has_gpu = cfg, factory, has_gpu
+        self.given: Mapping[str, Any] = {}
+        """Further arguments of the evaluator."""
+        self.model: Any = None
+        """A custom network, if given; it is copied."""
+
+    def __call__(self, rank: int, incarnation: int) -> EvaluatorParts:
+        """Creates envs, policy and evaluator."""
+        cfg = copy.deepcopy(self._cfg)
+        section = cfg.policy.eval.evaluator
+        if not self.has_gpu:
+            cfg.policy.device, cfg.policy.cuda = 'cpu', None
+        section.backend, cfg.policy.init_from = 'local', None
+        build.prepare(cfg)
+        factory = self._factory
+        policy = build.make_policy(cfg, factory.spec, self.model, ('eval',), rank)
+        backend = LocalBackend(factory)
+        recorder = Recorder()
+        backend.open_evaluator(cfg)
+        evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, tb_logger=recorder, **self.given)
+        return EvaluatorParts(evaluator, backend.env, policy.eval_mode, recorder)
 
 
 class Verdict(NamedTuple):
@@ -68,7 +106,7 @@ class Verdict(NamedTuple):
 
 
 class Messages(logging.Handler):
-    """Keeps the log messages of an actor for the driver."""
+    """Keeps the log messages of a worker for the process of the run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,8 +116,8 @@ class Messages(logging.Handler):
         self.kept.append((record.name, record.levelno, record.getMessage()))
 
 
-class EvaluatorActor(RemoteActor):
-    """Actor class that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
+class EvaluatorWorker(Worker):
+    """Worker that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
     def _made(self) -> Any:
         self._messages = Messages()
@@ -88,6 +126,18 @@ class EvaluatorActor(RemoteActor):
         logger.setLevel(logging.INFO)
         logger.propagate = False
         return super()._made()
+
+    @answers
+    def launch(self) -> Facts:
+        """Creates envs, policy and evaluator."""
+        self._parts = self._made()
+        return Facts(self._parts.env.env_num, os.getpid())
+
+    @answers
+    def close(self) -> None:
+        """Closes the evaluator, and its envs."""
+        if self._parts is not None:
+            self._parts.evaluator.close()
 
     @answers
     def evaluate(
@@ -116,7 +166,9 @@ class Pending(NamedTuple):
     """A requested evaluation."""
 
     weights: Any
-    """Reference to the weights to evaluate."""
+    """What a call brings the weights by."""
+    stored: Sequence[Array]
+    """The weights, as from ``flatten``."""
     train_iter: int
     envstep: int
     n_episode: int | None = None
@@ -127,29 +179,28 @@ class Pending(NamedTuple):
     def state_dict(self) -> dict[str, Any]:
         """Returns all but the function."""
         return {
-            'weights': unflatten(ray.get(self.weights)),
+            'weights': unflatten(self.stored),
             'train_iter': self.train_iter,
             'envstep': self.envstep,
             'n_episode': self.n_episode,
         }
 
 
-class RayEvaluatorConfig(EvaluatorConfig):
-    """Options of an evaluator in an actor that this process reads."""
+class WorkerEvaluatorConfig(EvaluatorConfig):
+    """Options of an evaluator in a worker that this process reads."""
 
     max_pending: int
 
 
-class RaySerialEvaluator(ISerialEvaluator):
-    """Evaluates a policy as it was at ``submit``, in a Ray actor, while training continues.
+class WorkerEvaluator(ISerialEvaluator):
+    """Evaluates a policy as it was at ``submit``, in a worker, while training continues.
 
-    Evaluations run one at a time, in the order of the requests; the weights of each are stored once in the object
-    store. The evaluation of a lost actor is repeated by another. The function that ``submit`` is given to save the best
+    Evaluations run one at a time, in the order of the requests. The evaluation of a lost worker is repeated by another. The function that ``submit`` is given to save the best
     is called when the result arrives: it must know itself which policy to save.
 
     Args:
-        cfg: Options of the evaluator that runs in the actor.
-        pool: The pool with the started actor.
+        cfg: Complete options of the evaluator that runs in the worker, and of its backend.
+        pool: The worker, which has started.
         policy: Eval face of the trained policy.
         tb_logger: Writes metrics; None writes none.
         exp_name: Name of the experiment, for the log.
@@ -158,13 +209,13 @@ class RaySerialEvaluator(ISerialEvaluator):
         purpose: Purpose of the episodes.
     """
 
-    _cfg: RayEvaluatorConfig
+    _cfg: WorkerEvaluatorConfig
     answers_later = True
 
     def __init__(
         self,
         cfg: Mapping[str, Any],
-        pool: ActorPool,
+        pool: Supervisor,
         policy: Any,
         tb_logger: ScalarWriter | None = None,
         exp_name: str = 'default_experiment',
@@ -177,24 +228,21 @@ class RaySerialEvaluator(ISerialEvaluator):
         self.worst = kind.worst
         self._pool = pool
         self._pending: deque[Pending] = deque()
-        self._call: Any = None  # of the first one, while an actor has it
+        self._call: Any = None  # of the first one, while the worker has it
         self._next_look = 0.0
         self.repeated = 0
-        """Number of evaluations repeated because their actor was lost."""
-        options = with_ray_options(kind, cfg, EVALUATOR_OPTIONS)
-        weakref.finalize(self, pool.close).atexit = False  # at exit Ray ends its actors by itself
-        super().__init__(
-            options, None, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose
-        )
+        """Number of evaluations repeated because their worker was lost."""
+        weakref.finalize(self, pool.close).atexit = False  # at exit workers end by themselves
+        super().__init__(cfg, None, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
 
     def reset_env(self, _env: Any = None) -> None:
-        """Does nothing: every evaluation resets the actor's envs.
+        """Does nothing: every evaluation resets the envs of the worker.
 
         Raises:
             ConfigError: If an env is given.
         """
         if _env is not None:
-            raise ConfigError('a Ray evaluator creates its envs in the actor', where='reset_env')
+            raise ConfigError('the envs of this evaluator are created in another process', where='reset_env')
 
     def eval(  # the name is DI-engine's; no code is evaluated
         self,
@@ -218,8 +266,8 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._pool.check_open()
         while len(self._pending) >= self._cfg.max_pending:
             self._wait_for_one()
-        weights = ray.put(flatten(self._policy.state_dict()))
-        self._pending.append(Pending(weights, train_iter, envstep, n_episode, save_ckpt_fn))
+        weights = self._pool.put(flatten(self._policy.state_dict()))
+        self._pending.append(Pending(*weights, train_iter, envstep, n_episode, save_ckpt_fn))
         self._ask()
 
     def poll(self) -> list[EvalResult]:
@@ -234,7 +282,7 @@ class RaySerialEvaluator(ISerialEvaluator):
         return len(self._pending)
 
     def reached(self, score: Any) -> bool:
-        """Whether a mean return reaches ``stop_value``; scores of other kinds are compared only in the actor."""
+        """Whether a mean return reaches ``stop_value``; scores of other kinds are compared only in the worker."""
         return isinstance(score, int | float) and super().reached(score)
 
     def status(self) -> str:
@@ -251,12 +299,12 @@ class RaySerialEvaluator(ISerialEvaluator):
             self._take(self._pool.wait(self.on_step))
 
     def _ask(self) -> None:
-        """Gives an actor the next evaluation, if it has none."""
+        """Gives the worker the next evaluation, if it has none."""
         if self._call is not None or not self._pending:
             return
         first = self._pending[0]
         state = super().state_dict()
-        self._call = self._pool.ask(0, 'evaluate', state, self.stop_value, *first[:4])
+        self._call = self._pool.ask(0, 'evaluate', state, self.stop_value, first.weights, *first[2:5])
 
     def _take(self, call: Call | None) -> None:
         """Applies a result; one that is no longer wanted is ignored."""
@@ -299,7 +347,9 @@ class RaySerialEvaluator(ISerialEvaluator):
         self._call = None
         self._results.clear()
         self._pending = deque(
-            Pending(ray.put(flatten(asked['weights'])), *(asked[name] for name in Pending._fields[1:4]))
+            Pending(
+                *self._pool.put(flatten(asked['weights'])), *(asked[name] for name in Pending._fields[2:5])
+            )
             for asked in state.get('pending', ())
         )
         self._ask()

@@ -1,0 +1,105 @@
+"""ProcessBackend: collects and evaluates in child processes of this machine, without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rlframe.backend.base import COLLECTOR, EVALUATOR, Backend, MakeCollector
+from rlframe.backend.options import LATER_OPTIONS, WORKER_OPTIONS, collector_errors, evaluator_errors
+from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.utils.serialize import on_cpu
+
+if TYPE_CHECKING:
+    from rlframe.config.schema import ExperimentConfig
+    from rlframe.policy import Policy
+    from rlframe.remote.supervisor import Supervisor
+    from rlframe.remote.worker import Worker
+    from rlframe.worker import ISerialCollector, ISerialEvaluator
+
+
+@BACKEND_REGISTRY.register('process')
+class ProcessBackend(Backend):
+    """Collects and evaluates in child processes, each with its own envs and policy, which end with this one."""
+
+    config = dict(collector=WORKER_OPTIONS, evaluator=LATER_OPTIONS)
+    rules = dict(collector=collector_errors, evaluator=evaluator_errors)
+    _workers: Supervisor | None = None
+
+    def open_collector(self, cfg: ExperimentConfig) -> None:
+        """Prepares the workers, which start with the collector.
+
+        Raises:
+            SerializationError: If a part of the config cannot be sent to them; with the path to it.
+        """
+        from rlframe.backend.worker import CollectorWorker
+
+        section: Any = cfg.policy.collect.collector
+        make = MakeCollector(cfg, self.factory)
+        self._workers = self._supervisor(CollectorWorker, COLLECTOR, section, make)
+
+    def open_evaluator(self, cfg: ExperimentConfig) -> None:
+        """Prepares the worker, which starts with the evaluator; raises like ``open_collector``."""
+        from rlframe.backend.evaluator import EvaluatorWorker, MakeEvaluator
+
+        section: Any = cfg.policy.eval.evaluator
+        make = MakeEvaluator(cfg, self.factory, has_gpu=False)
+        self._workers = self._supervisor(EvaluatorWorker, EVALUATOR, section, make)
+
+    def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:
+        """Returns the supervisor of workers that have not started.
+
+        Args:
+            kind: Class of the workers.
+            where: Config key of their section.
+            section: Their options.
+            make: Creates the parts in them.
+        """
+        from rlframe.remote.places import ChildPlace
+        from rlframe.remote.supervisor import Limits, Supervisor
+
+        limits = Limits(
+            section.start_timeout,
+            section.get('collect_timeout', section.get('eval_timeout')),
+            section.max_actor_restarts,
+            section.restart_window,
+            f'{where}.max_actor_restarts',
+            f'{where}.start_timeout',
+        )
+        remedy = (
+            'Is there enough memory? Do the envs answer? The log of the run has what the workers printed.'
+        )
+        return Supervisor(ChildPlace(kind), make, section.get('num_collectors', 1), limits, remedy)
+
+    def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
+        from rlframe.backend.collector import WorkersCollector
+
+        assert self._workers is not None  # it was opened
+        self._workers.make.model = on_cpu(policy.get_attribute('given_model'))
+        section: Any = cfg.policy.collect.collector  # with the options of ``WorkersConfig``
+        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+        given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
+        return WorkersCollector(kind, section, self._workers, policy.collect_mode, **given)
+
+    def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
+        from rlframe.backend.evaluator import WorkerEvaluator
+
+        assert self._workers is not None  # it was opened
+        given = {'seed': cfg.seed, **common}
+        self._workers.make.given = {name: given[name] for name in ('seed', 'purpose') if name in given}
+        self._workers.make.model = on_cpu(policy.get_attribute('given_model'))
+        self._workers.start()
+        return WorkerEvaluator(cfg.policy.eval.evaluator, self._workers, policy.eval_mode, **given)
+
+    def close(self) -> None:
+        if self._workers is not None:
+            self._workers.close()
+
+    def summary(self, cfg: ExperimentConfig) -> str:
+        count = cfg.policy.collect.collector.num_collectors
+        return f'{count} process{"es" if count > 1 else ""} with {super().summary(cfg)} each'
+
+    @classmethod
+    def collector_num(cls, section: Mapping[str, Any]) -> int:
+        number = section.get('num_collectors')
+        return number if isinstance(number, int) else 1
