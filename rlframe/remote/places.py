@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import mmap
+import os
 import queue
 import socket
 import struct
 import sys
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from multiprocessing import connection
@@ -133,6 +136,32 @@ EXIT_SECONDS = 5.0
 """Time for a child that closed its connection to end, so that its exit status is known."""
 
 
+class Stored:
+    """Pieces of weights in memory that children read when a call brings them this.
+
+    Args:
+        pieces: Arrays, uint8 [bytes] each, at least one of them not empty; they are copied.
+    """
+
+    def __init__(self, pieces: Sequence[Array]) -> None:
+        self._ends = np.cumsum([len(piece) for piece in pieces]).tolist()
+        self._fd = os.memfd_create('rlframe-weights')
+        weakref.finalize(self, os.close, self._fd)
+        os.ftruncate(self._fd, self._ends[-1])
+        memory = np.frombuffer(mmap.mmap(self._fd, self._ends[-1]), np.uint8)
+        np.concatenate(pieces, out=memory)
+        self.pieces: Sequence[Array] = np.split(memory, self._ends[:-1])
+        """The copies."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _read, (f'/proc/{os.getpid()}/fd/{self._fd}', self._ends)
+
+
+def _read(path: str, ends: Sequence[int]) -> list[Array]:
+    """Returns the pieces that a ``Stored`` of the parent keeps."""
+    return np.split(np.memmap(path, np.uint8, 'r'), ends[:-1])
+
+
 class Link:
     """A child process, our end of its connection, and the calls that it has not answered.
 
@@ -180,6 +209,12 @@ class ChildPlace(Place):
     def wait(self, calls: Sequence[Call], seconds: float) -> list[Call]:
         links = {call.ticket.connection: call.ticket for call in calls}
         return [links[readable].calls[0] for readable in connection.wait(list(links), seconds)]
+
+    def put(self, pieces: Sequence[Array]) -> tuple[Any, Sequence[Array]]:
+        if not hasattr(os, 'memfd_create'):
+            return super().put(pieces)
+        stored = Stored(pieces)
+        return stored, stored.pieces
 
     def answer(self, call: Call) -> Any:
         link: Link = call.ticket

@@ -239,11 +239,11 @@ class Supervisor:
         if self._closed:
             return
         self._closed = True
+        links = [slot.link for slot in self.slots.values() if slot.link is not None]
+        self.place.end(links, 0.0 if self.is_broken else CLOSE_SECONDS)
         self._done.clear()
         for slot in self.slots.values():
             slot.calls.clear()
-        links = [slot.link for slot in self.slots.values() if slot.link is not None]
-        self.place.end(links, 0.0 if self.is_broken else CLOSE_SECONDS)
         self.place.close()
 
     # facts

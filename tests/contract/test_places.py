@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from fault_envs import wait_until
 from place_workers import echo
@@ -75,6 +76,14 @@ def test_data_come_beside_the_answer(supervise: Make) -> None:
     supervisor.ask(0, 'give', 7)
     call = supervisor.wait()
     assert call.value == 0 and supervisor.get(call).tolist() == [7, 7, 7]
+
+
+def test_what_is_stored_once_arrives_in_every_worker(supervise: Make) -> None:
+    supervisor = supervise(2)
+    stored, copy = supervisor.put([np.arange(5, dtype=np.uint8), np.full(MANY, 7, np.uint8)])
+    answers = supervisor.ask_all('echo', {0: (stored,), 1: (stored,)})
+    for _, _, pieces in answers.values():
+        assert [piece.tolist() for piece in pieces] == [piece.tolist() for piece in copy]
 
 
 def test_large_messages_may_cross_each_other(supervise: Make) -> None:
