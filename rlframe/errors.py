@@ -11,6 +11,9 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+ALIKE, WORD_ALIKE = 0.85, 0.66
+"""Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
+
 
 class RLFrameError(Exception):
     """Base class of all errors that rlframe raises on purpose."""
@@ -264,10 +267,6 @@ def named_during(what: str) -> Iterator[None]:
             error.message = f'{what}: {error.message}'
             error.args = (error.message,)
         raise
-
-
-ALIKE, WORD_ALIKE = 0.85, 0.66
-"""Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
 
 
 def nearest_name(word: str, known: Iterable[Any]) -> str:

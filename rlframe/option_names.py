@@ -11,6 +11,137 @@ from typing import Any
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY, POLICY_REGISTRY, Registry, nearest_name
 
+Alternatives = tuple[tuple[str, ...], ...]
+"""Groups of dotted keys, the preferred group first; the keys of a group belong together."""
+TABLE = """
+# budgets, names, places
+max_env_step: total_timesteps total_env_steps num_timesteps total_steps max_steps
+max_train_iter: max_iter max_iters num_iterations total_iterations n_iter num_updates total_updates = counts
+    updates by one batch
+seed: random_seed rng_seed set_seed global_seed
+policy.device: device gpu use_gpu use_cuda device_name num_gpus
+num_threads: n_threads torch_threads torch_num_threads
+exp_name: log_dir logdir log_path save_dir save_path output_dir out_dir tensorboard_log tb_log_name run_name experiment_name
+    exp_dir local_dir
+policy.learn.learner.hook: save_freq save_interval checkpoint_freq checkpoint_interval checkpoint_frequency
+checkpoint.keep_last: keep_checkpoints num_to_keep keep_checkpoints_num max_checkpoints
+policy.init_from: pretrained load_path load_dir model_path restore_path resume_path checkpoint_path
+# envs
+env.env_id: env_name env_type game task gym_id environment
+env.collector_env_num: num_envs n_envs env_num n_env num_env nenvs nproc n_workers training_num train_num num_envs_per_worker
+    num_envs_per_env_runner
+env.evaluator_env_num: test_num eval_env_num num_eval_envs n_eval_envs evaluation_num_workers
+env.kwargs: env_kwargs env_config env_args env_params make_kwargs
+env.kwargs: max_episode_steps time_limit = is the arguments of the env: {max_episode_steps: 500}
+env.wrappers: wrapper env_wrapper wrapper_class env_wrappers
+env.frame_stack: num_stack n_stack frames_stack stack_num framestack
+env.stop_value: reward_threshold stop_reward target_reward solved_reward reward_stop
+env.n_evaluator_episode: n_eval_episodes eval_episodes num_eval_episodes episode_per_test evaluation_duration test_episodes
+policy.eval.evaluator.eval_freq: eval_interval evaluation_interval test_freq eval_every evaluation_freq eval_frequency = counts
+    train iterations, or env steps of all envs: '5000 env steps'
+# collection
+policy.collect.collector.num_collectors: num_rollout_workers num_env_runners num_workers num_collectors num_actors
+policy.collect.n_sample: step_per_collect steps_per_collect collection_step_num_env_steps steps_per_epoch frames_per_batch
+    collect_steps
+policy.nstep: n_steps
+policy.collect.n_sample: n_steps num_steps rollout_length rollout_steps rollout_fragment_length train_freq train_frequency
+    horizon_length = counts the env steps of all envs: their number times that of one
+policy.collect.n_episode: episode_per_collect episodes_per_collect
+policy.random_collect_size: learning_starts start_training start_steps warmup_steps warm_up initial_random_steps
+    start_timesteps num_steps_sampled_before_learning_starts random_steps min_buffer_size
+policy.other.eps: exploration_rate epsilon eps_train eps_test
+policy.other.eps: exploration_fraction exploration_initial_eps exploration_final_eps eps_start eps_end eps_decay start_e
+    end_e epsilon_start epsilon_end epsilon_decay initial_epsilon final_epsilon = is a schedule over env steps: {type:
+    linear, start: 1.0, end: 0.05, decay: 20000}
+policy.collect.noise_sigma: action_noise exploration_noise expl_noise act_noise
+# returns
+policy.discount_factor|policy.collect.discount_factor: gamma discount discount_rate
+policy.collect.gae_lambda|policy.collect.q_lambda: lambda lambda_ gae_lam lam td_lambda gae gae_lambda
+policy.nstep: n_step multi_step estimation_step nstep_return n_step_return n_step_return_horizon
+# updates
+policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: lr learning_rate step_size
+policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: anneal_lr lr_schedule lr_decay =
+    may be a schedule over env steps: {type: linear, start: 3e-4, end: 0, decay: 500000}
+policy.learn.learning_rate_actor|policy.learn.learning_rate: learning_rate_policy policy_lr actor_lr lr_actor pi_lr lr_pi
+    actor_learning_rate lr_policy
+policy.learn.learning_rate_critic|policy.learn.learning_rate: learning_rate_q learning_rate_value critic_lr lr_critic q_lr
+    vf_lr value_lr qf_lr critic_learning_rate
+policy.learn.learning_rate_alpha: lr_alpha ent_coef_lr alpha_learning_rate
+policy.learn.batch_size: minibatch_size mini_batch_size sgd_minibatch_size optimizer_batch_size
+policy.learn.batch_size: num_minibatches n_minibatches = is the size of a batch: policy.collect.n_sample / their number
+policy.learn.batch_size: train_batch_size train_batch_size_per_learner = is minibatch_size in RLlib's PPO, whose
+    train_batch_size is policy.collect.n_sample
+policy.learn.epoch_per_collect: n_epochs num_epochs update_epochs repeat_per_collect num_sgd_iter ppo_epochs update_epoch
+    k_epochs noptepochs
+policy.learn.update_per_collect: gradient_steps n_updates update_step_num_gradient_steps_per_sample
+policy.learn.update_per_collect: update_per_step utd_ratio updates_per_step utd = is that times policy.collect.n_sample
+policy.learn.update_per_collect: replay_ratio training_intensity = is that times policy.collect.n_sample /
+    policy.learn.batch_size
+policy.learn.grad_clip_norm: max_grad_norm grad_clip clip_grad_norm max_norm gradient_clip grad_norm grad_clip_value
+    clip_grad grad_norm_clip
+policy.learn.optimizer: optim optimizer_class optimiser optimizer_type
+policy.learn.clip_ratio: clip_range clip_coef eps_clip clip_param clip_eps epsilon_clip ratio_clip
+policy.learn.value_clip: clip_range_vf vf_clip_param value_clip_range clip_value
+policy.learn.value_clip: clip_vloss = is a range, such as 0.2, or None
+policy.learn.value_weight: vf_coef vf_loss_coeff value_coef vf_loss_weight value_loss_coef critic_coef
+policy.learn.entropy_weight|policy.learn.alpha: ent_coef entropy_coeff ent_weight entropy_coef entropy_cost
+    entropy_loss_weight entropy_bonus
+policy.learn.init_alpha: initial_alpha alpha_init init_temperature
+policy.learn.alpha: autotune auto_alpha auto_entropy temperature
+policy.learn.target_kl: kl_target max_kl kl_limit dkl
+policy.learn.advantage_norm: normalize_advantage norm_adv advantage_normalization norm_advantage adv_norm
+    normalize_advantages = is 'batch' or None
+policy.learn.target_update_freq: target_update_interval target_network_frequency target_network_update_freq target_update
+    target_update_period = counts train iterations, not env steps
+policy.learn.target_theta: tau soft_update target_update_tau
+policy.learn.target_theta: polyak polyak_coef = is the share of the new weights, such as 0.005 for a polyak of 0.995
+policy.learn.actor_update_freq: policy_delay policy_frequency policy_freq actor_delay update_actor_freq
+policy.learn.target_critics: num_min_qs subset_size
+policy.learn.dropped_quantiles: top_quantiles_to_drop_per_net top_quantiles_to_drop
+policy.learn.adam_beta1: beta1 b1 adam_b1 betas
+policy.learn.target_noise: target_policy_noise policy_noise
+policy.learn.target_noise_clip: noise_clip target_policy_noise_clip noise_range
+# networks
+policy.model.type: ortho_init orthogonal_init = may name a network of yours; those of ppo, a2c and impala begin orthogonal
+policy.model.encoder_hidden_size_list: hidden_sizes hidden_size hidden_dim hidden_units fcnet_hiddens layers hidden_layers
+    num_hidden hidden_dims mlp_units encoder_hidden_sizes actor_hidden_size
+policy.model.encoder_hidden_size_list: net_arch policy_kwargs = is a list of widths; {pi: [64], vf: [32]} is
+    encoder_hidden_size_list=[64] and critic_hidden_size_list=[32], qf as vf
+policy.model.activation: activation_fn act_fn nonlinearity fcnet_activation
+policy.model.conv_layers: conv_filters cnn_layers channels
+policy.model.lstm_hidden_size|policy.model.core_hidden_size: lstm_hidden lstm_cell_size cell_size rnn_hidden_size
+    recurrent_hidden_size lstm_hidden_size core_hidden_size
+policy.model.core: use_lstm use_rnn recurrent rnn rnn_type lstm_type cell_type
+policy.model.dueling: dueling_dqn is_dueling use_dueling dueling_network
+policy.learn.kappa: huber_loss_delta huber_delta clip_loss_grad
+policy.double: double_dqn is_double double_q use_double_dqn
+policy.model.noisy: noisy_net noisy_dqn use_noisy
+policy.model.n_atom: num_atoms atoms n_atoms
+policy.model.num_quantiles: n_quantiles quantiles
+policy.model.quantile_embedding_size: num_cosines n_cos cosine_embedding_size
+policy.entropy_tau: munchausen_tau munchausen
+policy.m_alpha: munchausen_alpha
+policy.model.n_critic: n_critics num_critics num_qs n_qs ensemble_size
+policy.model.norm: batch_norm layer_norm use_batch_norm use_layer_norm norm_type
+policy.model.dropout: dropout_rate
+policy.model.residual_blocks: num_blocks n_blocks
+policy.model.log_std_init: log_std init_log_std
+policy.model.log_std_init: use_sde = is that of noise drawn in each step; there is none that depends on the state
+policy.normalize_obs: obs_norm normalize_observation norm_obs normalise_obs obs_rms
+policy.normalize_reward: rew_norm reward_normalization norm_reward reward_norm normalise_reward
+# replay buffers
+policy.other.replay_buffer.replay_buffer_size: size buffer_size memory_size replay_size capacity max_size replay_capacity
+    buffer_capacity memory_capacity replay_buffer_capacity
+policy.priority: prioritized prioritized_replay use_per per prioritised_replay = needs replay_buffer.type=advanced
+policy.other.replay_buffer.alpha: per_alpha prioritized_replay_alpha priority_alpha
+policy.other.replay_buffer.beta: per_beta prioritized_replay_beta beta0 prioritized_replay_beta0
+"""
+"""Options of rlframe, and their names in Stable-Baselines3, CleanRL, Tianshou, RLlib and DI-engine.
+
+``one|other`` stands for the first of them that a config has, ``one+other`` for both. Behind ``=`` stands what the option
+is, of names that mean another quantity or have other values.
+"""
+
 
 def dotted_keys(options: Mapping[str, Any], prefix: str = '') -> list[str]:
     """Returns the dotted key of every option and section."""
@@ -156,139 +287,6 @@ def _of_a_backend(keys: Iterable[str]) -> tuple[list[str], str] | None:
         if backends:
             return backends, key
     return None
-
-
-Alternatives = tuple[tuple[str, ...], ...]
-"""Groups of dotted keys, the preferred group first; the keys of a group belong together."""
-
-TABLE = """
-# budgets, names, places
-max_env_step: total_timesteps total_env_steps num_timesteps total_steps max_steps
-max_train_iter: max_iter max_iters num_iterations total_iterations n_iter num_updates total_updates = counts
-    updates by one batch
-seed: random_seed rng_seed set_seed global_seed
-policy.device: device gpu use_gpu use_cuda device_name num_gpus
-num_threads: n_threads torch_threads torch_num_threads
-exp_name: log_dir logdir log_path save_dir save_path output_dir out_dir tensorboard_log tb_log_name run_name experiment_name
-    exp_dir local_dir
-policy.learn.learner.hook: save_freq save_interval checkpoint_freq checkpoint_interval checkpoint_frequency
-checkpoint.keep_last: keep_checkpoints num_to_keep keep_checkpoints_num max_checkpoints
-policy.init_from: pretrained load_path load_dir model_path restore_path resume_path checkpoint_path
-# envs
-env.env_id: env_name env_type game task gym_id environment
-env.collector_env_num: num_envs n_envs env_num n_env num_env nenvs nproc n_workers training_num train_num num_envs_per_worker
-    num_envs_per_env_runner
-env.evaluator_env_num: test_num eval_env_num num_eval_envs n_eval_envs evaluation_num_workers
-env.kwargs: env_kwargs env_config env_args env_params make_kwargs
-env.kwargs: max_episode_steps time_limit = is the arguments of the env: {max_episode_steps: 500}
-env.wrappers: wrapper env_wrapper wrapper_class env_wrappers
-env.frame_stack: num_stack n_stack frames_stack stack_num framestack
-env.stop_value: reward_threshold stop_reward target_reward solved_reward reward_stop
-env.n_evaluator_episode: n_eval_episodes eval_episodes num_eval_episodes episode_per_test evaluation_duration test_episodes
-policy.eval.evaluator.eval_freq: eval_interval evaluation_interval test_freq eval_every evaluation_freq eval_frequency = counts
-    train iterations, or env steps of all envs: '5000 env steps'
-# collection
-policy.collect.collector.num_collectors: num_rollout_workers num_env_runners num_workers num_collectors num_actors
-policy.collect.n_sample: step_per_collect steps_per_collect collection_step_num_env_steps steps_per_epoch frames_per_batch
-    collect_steps
-policy.nstep: n_steps
-policy.collect.n_sample: n_steps num_steps rollout_length rollout_steps rollout_fragment_length train_freq train_frequency
-    horizon_length = counts the env steps of all envs: their number times that of one
-policy.collect.n_episode: episode_per_collect episodes_per_collect
-policy.random_collect_size: learning_starts start_training start_steps warmup_steps warm_up initial_random_steps
-    start_timesteps num_steps_sampled_before_learning_starts random_steps min_buffer_size
-policy.other.eps: exploration_rate epsilon eps_train eps_test
-policy.other.eps: exploration_fraction exploration_initial_eps exploration_final_eps eps_start eps_end eps_decay start_e
-    end_e epsilon_start epsilon_end epsilon_decay initial_epsilon final_epsilon = is a schedule over env steps: {type:
-    linear, start: 1.0, end: 0.05, decay: 20000}
-policy.collect.noise_sigma: action_noise exploration_noise expl_noise act_noise
-# returns
-policy.discount_factor|policy.collect.discount_factor: gamma discount discount_rate
-policy.collect.gae_lambda|policy.collect.q_lambda: lambda lambda_ gae_lam lam td_lambda gae gae_lambda
-policy.nstep: n_step multi_step estimation_step nstep_return n_step_return n_step_return_horizon
-# updates
-policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: lr learning_rate step_size
-policy.learn.learning_rate|policy.learn.learning_rate_actor+policy.learn.learning_rate_critic: anneal_lr lr_schedule lr_decay =
-    may be a schedule over env steps: {type: linear, start: 3e-4, end: 0, decay: 500000}
-policy.learn.learning_rate_actor|policy.learn.learning_rate: learning_rate_policy policy_lr actor_lr lr_actor pi_lr lr_pi
-    actor_learning_rate lr_policy
-policy.learn.learning_rate_critic|policy.learn.learning_rate: learning_rate_q learning_rate_value critic_lr lr_critic q_lr
-    vf_lr value_lr qf_lr critic_learning_rate
-policy.learn.learning_rate_alpha: lr_alpha ent_coef_lr alpha_learning_rate
-policy.learn.batch_size: minibatch_size mini_batch_size sgd_minibatch_size optimizer_batch_size
-policy.learn.batch_size: num_minibatches n_minibatches = is the size of a batch: policy.collect.n_sample / their number
-policy.learn.batch_size: train_batch_size train_batch_size_per_learner = is minibatch_size in RLlib's PPO, whose
-    train_batch_size is policy.collect.n_sample
-policy.learn.epoch_per_collect: n_epochs num_epochs update_epochs repeat_per_collect num_sgd_iter ppo_epochs update_epoch
-    k_epochs noptepochs
-policy.learn.update_per_collect: gradient_steps n_updates update_step_num_gradient_steps_per_sample
-policy.learn.update_per_collect: update_per_step utd_ratio updates_per_step utd = is that times policy.collect.n_sample
-policy.learn.update_per_collect: replay_ratio training_intensity = is that times policy.collect.n_sample /
-    policy.learn.batch_size
-policy.learn.grad_clip_norm: max_grad_norm grad_clip clip_grad_norm max_norm gradient_clip grad_norm grad_clip_value
-    clip_grad grad_norm_clip
-policy.learn.optimizer: optim optimizer_class optimiser optimizer_type
-policy.learn.clip_ratio: clip_range clip_coef eps_clip clip_param clip_eps epsilon_clip ratio_clip
-policy.learn.value_clip: clip_range_vf vf_clip_param value_clip_range clip_value
-policy.learn.value_clip: clip_vloss = is a range, such as 0.2, or None
-policy.learn.value_weight: vf_coef vf_loss_coeff value_coef vf_loss_weight value_loss_coef critic_coef
-policy.learn.entropy_weight|policy.learn.alpha: ent_coef entropy_coeff ent_weight entropy_coef entropy_cost
-    entropy_loss_weight entropy_bonus
-policy.learn.init_alpha: initial_alpha alpha_init init_temperature
-policy.learn.alpha: autotune auto_alpha auto_entropy temperature
-policy.learn.target_kl: kl_target max_kl kl_limit dkl
-policy.learn.advantage_norm: normalize_advantage norm_adv advantage_normalization norm_advantage adv_norm
-    normalize_advantages = is 'batch' or None
-policy.learn.target_update_freq: target_update_interval target_network_frequency target_network_update_freq target_update
-    target_update_period = counts train iterations, not env steps
-policy.learn.target_theta: tau soft_update target_update_tau
-policy.learn.target_theta: polyak polyak_coef = is the share of the new weights, such as 0.005 for a polyak of 0.995
-policy.learn.actor_update_freq: policy_delay policy_frequency policy_freq actor_delay update_actor_freq
-policy.learn.target_critics: num_min_qs subset_size
-policy.learn.dropped_quantiles: top_quantiles_to_drop_per_net top_quantiles_to_drop
-policy.learn.adam_beta1: beta1 b1 adam_b1 betas
-policy.learn.target_noise: target_policy_noise policy_noise
-policy.learn.target_noise_clip: noise_clip target_policy_noise_clip noise_range
-# networks
-policy.model.type: ortho_init orthogonal_init = may name a network of yours; those of ppo, a2c and impala begin orthogonal
-policy.model.encoder_hidden_size_list: hidden_sizes hidden_size hidden_dim hidden_units fcnet_hiddens layers hidden_layers
-    num_hidden hidden_dims mlp_units encoder_hidden_sizes actor_hidden_size
-policy.model.encoder_hidden_size_list: net_arch policy_kwargs = is a list of widths; {pi: [64], vf: [32]} is
-    encoder_hidden_size_list=[64] and critic_hidden_size_list=[32], qf as vf
-policy.model.activation: activation_fn act_fn nonlinearity fcnet_activation
-policy.model.conv_layers: conv_filters cnn_layers channels
-policy.model.lstm_hidden_size|policy.model.core_hidden_size: lstm_hidden lstm_cell_size cell_size rnn_hidden_size
-    recurrent_hidden_size lstm_hidden_size core_hidden_size
-policy.model.core: use_lstm use_rnn recurrent rnn rnn_type lstm_type cell_type
-policy.model.dueling: dueling_dqn is_dueling use_dueling dueling_network
-policy.learn.kappa: huber_loss_delta huber_delta clip_loss_grad
-policy.double: double_dqn is_double double_q use_double_dqn
-policy.model.noisy: noisy_net noisy_dqn use_noisy
-policy.model.n_atom: num_atoms atoms n_atoms
-policy.model.num_quantiles: n_quantiles quantiles
-policy.model.quantile_embedding_size: num_cosines n_cos cosine_embedding_size
-policy.entropy_tau: munchausen_tau munchausen
-policy.m_alpha: munchausen_alpha
-policy.model.n_critic: n_critics num_critics num_qs n_qs ensemble_size
-policy.model.norm: batch_norm layer_norm use_batch_norm use_layer_norm norm_type
-policy.model.dropout: dropout_rate
-policy.model.residual_blocks: num_blocks n_blocks
-policy.model.log_std_init: log_std init_log_std
-policy.model.log_std_init: use_sde = is that of noise drawn in each step; there is none that depends on the state
-policy.normalize_obs: obs_norm normalize_observation norm_obs normalise_obs obs_rms
-policy.normalize_reward: rew_norm reward_normalization norm_reward reward_norm normalise_reward
-# replay buffers
-policy.other.replay_buffer.replay_buffer_size: size buffer_size memory_size replay_size capacity max_size replay_capacity
-    buffer_capacity memory_capacity replay_buffer_capacity
-policy.priority: prioritized prioritized_replay use_per per prioritised_replay = needs replay_buffer.type=advanced
-policy.other.replay_buffer.alpha: per_alpha prioritized_replay_alpha priority_alpha
-policy.other.replay_buffer.beta: per_beta prioritized_replay_beta beta0 prioritized_replay_beta0
-"""
-"""Options of rlframe, and their names in Stable-Baselines3, CleanRL, Tianshou, RLlib and DI-engine.
-
-``one|other`` stands for the first of them that a config has, ``one+other`` for both. Behind ``=`` stands what the option
-is, of names that mean another quantity or have other values.
-"""
 
 
 def _read_table() -> tuple[dict[str, Alternatives], dict[tuple[str, str], str]]:

@@ -45,6 +45,12 @@ GROUP = 'rlframe.registry'
 """Group of the entry points."""
 logger = logging.getLogger(GROUP)
 
+T = TypeVar('T')
+C = TypeVar('C', bound=type)
+
+PATHS = ('policy', 'model')
+"""Kinds whose names may be ``module:Class``: foreign configs are checked for them before any name is looked up."""
+
 
 class Plugin(NamedTuple):
     """An entry point of an installed package, which was loaded."""
@@ -94,10 +100,6 @@ PLUGINS = Plugins()
 """The plug-ins of this process, which all registries share."""
 
 
-T = TypeVar('T')
-C = TypeVar('C', bound=type)
-
-
 def is_list_of_names(names: Any) -> bool:
     """Whether a value is a list of strings, as ``import_names`` must be."""
     return isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
@@ -135,10 +137,6 @@ def import_named(tree: dict[str, Any]) -> None:
             import_modules(value or [])
         elif isinstance(value, dict):
             import_named(value)
-
-
-PATHS = ('policy', 'model')
-"""Kinds whose names may be ``module:Class``: foreign configs are checked for them before any name is looked up."""
 
 
 def named_object(path: str, where: str) -> Any:

@@ -79,6 +79,8 @@ NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the ep
 STDLIB, OWN = (re.escape(str(path)) for path in (sysconfig.get_path('stdlib'), Path(__file__).parents[1]))
 LIBRARY = re.compile(f'^{STDLIB}/(?!site-packages)|^{OWN}/|/gymnasium/')
 """Files whose code is not that of an env."""
+ROW = ('obs', 'reward', 'terminated', 'truncated', 'action')
+"""Parts of a transition, or of the first observation of an episode, as comparable data."""
 
 
 class Finding(NamedTuple):
@@ -150,10 +152,6 @@ class FirstLine(io.TextIOBase):
             self.seen = f'it printed to stdout: {text.strip().splitlines()[0][:60]!r}'
             self.where = f'{frame.f_code.co_filename}:{frame.f_lineno}'
         return len(text)
-
-
-ROW = ('obs', 'reward', 'terminated', 'truncated', 'action')
-"""Parts of a transition, or of the first observation of an episode, as comparable data."""
 
 
 class Played:

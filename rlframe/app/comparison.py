@@ -20,6 +20,17 @@ LEVEL = 0.95
 """Level of the intervals."""
 Array = np.ndarray[Any, Any]
 
+OF_ONE_RUN = ('seed', 'exp_name')
+"""Options in which runs of one group may differ."""
+GRID = 200
+"""Points of a mean curve."""
+MOST_WORDS = 3
+"""Options in a label; if more differ, folders are the labels."""
+LONGEST_VALUE = 24
+"""Letters of a value in a label or a table."""
+MOST_OPTIONS = 20
+"""Options in a table of text."""
+
 
 def mean(scores: Array) -> Array:
     """Returns the mean along the last axis."""
@@ -81,16 +92,6 @@ def improvement(*envs: tuple[Sequence[float], Sequence[float]]) -> dict[str, flo
         drawn.append(wins[rows[:, :, None], columns[:, None, :]].mean((1, 2)))
     low, high = _interval(np.mean(drawn, axis=0))
     return {'value': float(np.mean(values)), 'low': float(low), 'high': float(high)}
-
-
-OF_ONE_RUN = ('seed', 'exp_name')
-"""Options in which runs of one group may differ."""
-GRID = 200
-"""Points of a mean curve."""
-MOST_WORDS = 3
-"""Options in a label; if more differ, folders are the labels."""
-LONGEST_VALUE = 24
-"""Letters of a value in a label or a table."""
 
 
 class Band(NamedTuple):
@@ -243,10 +244,6 @@ def _row(group: Group, metric: str) -> dict[str, Any]:
         'seconds': seconds if math.isfinite(seconds) else None,
         'time_shares': {kind: each / total for kind, each in spent.items() if total},
     }
-
-
-MOST_OPTIONS = 20
-"""Options in a table of text."""
 
 
 def as_text(found: Mapping[str, Any]) -> str:

@@ -29,6 +29,11 @@ RUN = 'every run'
 """Who declares the options that belong to no component."""
 Facts = Mapping[str, Any]
 
+MOST_IN_FULL = 3
+"""Options explained in full; of more, each gets one or two lines."""
+MOST_NAMES = 8
+"""Names of other frameworks that are shown."""
+
 
 class Declared(NamedTuple):
     """An option as one component declares it."""
@@ -210,11 +215,6 @@ def component(kind: str, name: str) -> dict[str, Any]:
 
 
 # as text
-
-MOST_IN_FULL = 3
-"""Options explained in full; of more, each gets one or two lines."""
-MOST_NAMES = 8
-"""Names of other frameworks that are shown."""
 
 
 def text_of(found: Facts, width: int) -> str:

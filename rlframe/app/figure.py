@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+logger = logging.getLogger('rlframe.app')
+
 COLORS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#000000', '#8c6d1f')
 """Colours that colour-blind people can tell apart. Source: Okabe & Ito, Color Universal Design (2008)."""
 STYLES = ('-', '--', ':')
@@ -40,6 +42,11 @@ MOST_LINES = 10
 POINTS = 500
 """Points of a drawn curve, at most; of a longer one, means are drawn."""
 INSTALL = 'pip install "rlframe[plot]"'
+
+WIDE_RANGE = 30
+"""Ratio of the largest to the smallest number above which an axis is logarithmic."""
+LONGEST = 18
+"""Letters of a label."""
 
 
 def can_draw() -> bool:
@@ -174,12 +181,6 @@ def svg_of(figure: Figure) -> str:
     return drawn.getvalue()
 
 
-WIDE_RANGE = 30
-"""Ratio of the largest to the smallest number above which an axis is logarithmic."""
-LONGEST = 18
-"""Letters of a label."""
-
-
 def scatter_panels(
     columns: Mapping[str, Sequence[Any]], scores: Sequence[float], metric: str, title: str
 ) -> Figure:
@@ -243,9 +244,6 @@ def _save(figure: Figure, file: Any, kind: str) -> None:
     about = {'Software': None} if kind == 'png' else {'Date': None}
     with mpl.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'rlframe'}):
         figure.savefig(file, dpi=120, metadata=about, format=kind)
-
-
-logger = logging.getLogger('rlframe.analysis')
 
 
 def plot(

@@ -27,6 +27,8 @@ from rlframe.utils.field import Field, to_plain
 TEMPLATES = Path(__file__).with_name('templates')
 COMMAND = re.compile(r'^    (rlframe .*)$', re.MULTILINE)
 """A line of a template's docstring with a command to run."""
+Code = Mapping[str, Any]
+"""Values whose ``repr`` is source code."""
 
 
 def new_file(kind: str, name: str, folder: Path) -> tuple[Path, list[str]]:
@@ -80,10 +82,6 @@ def _free(name: str, folder: Path) -> Path:
         remedy = f'Choose another name: {file.name} would hide it.'
         raise ConfigError(f'there is a module {name!r} already', where='NAME', remedy=remedy)
     return file
-
-
-Code = Mapping[str, Any]
-"""Values whose ``repr`` is source code."""
 
 
 def config_text(head: str, facts: Sequence[str], main: Mapping[str, Any], create: Mapping[str, Any]) -> str:

@@ -46,7 +46,7 @@ TIMES = ('time/elapsed', *(f'time/{kind}' for kind in KINDS))
 PARTS = ('mean_reward', 'std_reward', 'min_reward', 'max_reward', 'mean_ep_length', 'episodes')
 _WARNING = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} (?:WARNING|ERROR|CRITICAL) \S+: (.*)')
 _RESUMED = re.compile(r'(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d),\d{3} INFO rlframe\.pipeline: resumed (at .*)')
-logger = logging.getLogger('rlframe.analysis')
+logger = logging.getLogger('rlframe.app')
 
 
 def write_report(folder: str | Path, out: str | None = None) -> Path:

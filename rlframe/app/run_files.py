@@ -25,6 +25,13 @@ FACTS = ('envstep', 'train_iter', 'time')
 """Keys of a record that are no metrics."""
 TAG_ORDER = {'eval': 0, 'rollout': 1, 'train': 2, 'buffer': 3}
 
+CONFIG = 'config.json'
+SCORE, RETURN = 'eval/mean_reward', 'rollout/ep_rew_mean'
+UNREACHABLE = 1e9
+"""Stop values as large as this only say that the run is not to stop."""
+DEPTH = 3
+"""Levels of folders in which runs are searched."""
+
 
 class Curve(NamedTuple):
     """The values of one metric."""
@@ -110,14 +117,6 @@ def read_columns(folder: Path) -> MetricColumns:
     except OSError as error:
         where = str(folder / METRICS)
         raise ExperimentDirError(f'cannot be read: {error.strerror}', where=where) from error
-
-
-CONFIG = 'config.json'
-SCORE, RETURN = 'eval/mean_reward', 'rollout/ep_rew_mean'
-UNREACHABLE = 1e9
-"""Stop values as large as this only say that the run is not to stop."""
-DEPTH = 3
-"""Levels of folders in which runs are searched."""
 
 
 class SavedRun:

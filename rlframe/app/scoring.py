@@ -25,6 +25,9 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import Interval, interval_of, number_text
 from rlframe.utils.seed import SCORE, set_seed
 
+TOLD_SECONDS = 5.0
+"""Seconds between two lines about a long evaluation."""
+
 
 class Score(NamedTuple):
     """The result of an evaluation."""
@@ -117,10 +120,6 @@ class Request(NamedTuple):
 
     def _bad(self, name: str, got: Any, expected: str) -> ConfigError:
         return ConfigError('bad value', where=f'{self.flag}{name}', got=got, expected=expected)
-
-
-TOLD_SECONDS = 5.0
-"""Seconds between two lines about a long evaluation."""
 
 
 def score(

@@ -53,6 +53,8 @@ GAMES, GAME_STEPS = 64, 250
 """Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
+NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
+"""Options that ``compile_config`` takes by themselves."""
 
 
 def starting_config(
@@ -314,8 +316,6 @@ def _of_atoms(fields: Mapping[str, Any]) -> Settings:
     return {'normalize_reward': True} if atoms is not None and atoms.default else {}
 
 
-NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
-"""Options that ``compile_config`` takes by themselves."""
 
 
 def train(

@@ -44,6 +44,10 @@ from rlframe.registry import (
 from rlframe.utils.component_list import chosen
 from rlframe.utils.field import Field, Options, as_fields, merge_fields, raw_items
 
+MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
+"""Result of ``value_at`` and ``take_at`` for a missing key, if it is asked for."""
+HOOK_SECTION = 'a dict with a section for each hook, such as hooks=dict(early_stop=dict(patience=5))'
+
 
 def is_parallel(tree: Mapping[str, Any]) -> bool:
     """Whether a merged tree or a compiled config is one of parallel mode."""
@@ -61,10 +65,6 @@ def section_at(tree: Mapping[str, Any], path: Iterable[str]) -> Mapping[str, Any
     for name in path:
         section = section.get(name) if isinstance(section, Mapping) else None
     return section if isinstance(section, Mapping) else {}
-
-
-MISSING: Any = type('Missing', (), {'__repr__': lambda self: 'MISSING', '__bool__': lambda self: False})()
-"""Result of ``value_at`` and ``take_at`` for a missing key, if it is asked for."""
 
 
 def value_at(tree: Mapping[str, Any], key: str, default: Any = None) -> Any:
@@ -106,9 +106,6 @@ def full_key(key: str) -> str:
 def plain_type(name: Any) -> Any:
     """Returns a policy's name without the ``_command`` that DI-engine appends."""
     return name.removesuffix('_command') if isinstance(name, str) else name
-
-
-HOOK_SECTION = 'a dict with a section for each hook, such as hooks=dict(early_stop=dict(patience=5))'
 
 
 class Undeclared(Field):

@@ -24,6 +24,15 @@ SYSTEM = 'system_config'
 """Key of the main config under which the third part of a config of DI-engine's parallel mode lies."""
 _PATHS = {part.name: part.path for part in ALL_COMPONENTS}
 
+ACTIVATIONS = {'relu': 'relu', 'tanh': 'tanh', 'gelu': 'gelu', 'silu': 'silu', 'swish': 'silu'}
+"""Names of activations and of torch's modules, in lower case."""
+AUTO = 'auto'
+"""DI-engine's word for a host or port that it finds itself."""
+SEQUENCES = 'policy.other.replay_buffer'
+"""Section of R2D2's sequences."""
+BY_SEQUENCES = 'R2D2Policy', 'ACERPolicy'
+"""Kinds of policies that learn from sequences of a replay buffer."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Change:
@@ -115,14 +124,6 @@ class Draft:
             self.say(
                 f'create_config.{component}.type', given, {f'create_config.{component}.type': kind}, reason
             )
-
-
-ACTIVATIONS = {'relu': 'relu', 'tanh': 'tanh', 'gelu': 'gelu', 'silu': 'silu', 'swish': 'silu'}
-"""Names of activations and of torch's modules, in lower case."""
-AUTO = 'auto'
-"""DI-engine's word for a host or port that it finds itself."""
-SEQUENCES = 'policy.other.replay_buffer'
-"""Section of R2D2's sequences."""
 
 
 def parallel_mode(draft: Draft) -> None:
@@ -273,10 +274,6 @@ def q_learning(draft: Draft) -> None:
         draft.replace('policy.learn.target_update_theta', theta, soft, '')
     elif draft.get('policy.learn.target_update_freq') is MISSING:
         draft.fill(soft | {'policy.learn.target_theta': 0.001})
-
-
-BY_SEQUENCES = 'R2D2Policy', 'ACERPolicy'
-"""Kinds of policies that learn from sequences of a replay buffer."""
 
 
 def recurrence(draft: Draft) -> None:

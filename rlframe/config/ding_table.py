@@ -201,21 +201,6 @@ _UNUSED: dict[tuple[str, ...], str] = {
     """,
 }
 """Keys without a counterpart and what replaces them, by the kinds of policies concerned (empty: all)."""
-
-
-def _rows_of(policies: tuple[str, ...], text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    keys: list[str] = []
-    for line in text.splitlines():
-        names, colon, reason = line.partition(': ')
-        keys += names.split()
-        if colon:
-            yield from ((key, reason, policies) for key in keys)
-            keys = []
-
-
-UNUSED = tuple(row for policies, text in _UNUSED.items() for row in _rows_of(policies, text))
-"""Key without a counterpart, its replacement, and the kinds of policies concerned (empty: all)."""
-
 LEAGUE = 'policy.other.commander.league'
 TO_PARALLEL: tuple[tuple[str, str], ...] = (
     ('policy.collect.collector.collector_num', 'parallel.collector_num'),
@@ -270,9 +255,22 @@ SYSTEM_UNUSED: tuple[tuple[str, str], ...] = (
     ('', 'no counterpart'),
 )
 """Beginnings of keys of ``system_config`` without a counterpart, and their replacement; the first one counts."""
-
 EVERY = {'env.n_evaluator_episode': 4}
 """DI-engine's defaults that differ from rlframe's, for every policy."""
+
+
+def _rows_of(policies: tuple[str, ...], text: str) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    keys: list[str] = []
+    for line in text.splitlines():
+        names, colon, reason = line.partition(': ')
+        keys += names.split()
+        if colon:
+            yield from ((key, reason, policies) for key in keys)
+            keys = []
+
+
+UNUSED = tuple(row for policies, text in _UNUSED.items() for row in _rows_of(policies, text))
+"""Key without a counterpart, its replacement, and the kinds of policies concerned (empty: all)."""
 
 
 @cache

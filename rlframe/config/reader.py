@@ -22,6 +22,11 @@ from rlframe.utils import strict_json
 from rlframe.utils.field import ResolvedConfig, raw_items, to_plain
 from rlframe.utils.files import LimitExceededError, check_limit, remedy_of
 
+NAMES = ('main_config', 'create_config')
+"""Names that every config file defines."""
+SYSTEM = 'system_config'
+"""Name that files of DI-engine's parallel mode define as well; it becomes a key of the main config."""
+
 
 def warn_of_own_parts(cfg: ResolvedConfig, model: Any = None) -> None:
     """Warns of parts that the command line and other programs cannot create when they score the run later."""
@@ -85,12 +90,6 @@ def with_env(data: Mapping[str, Any], env: Any) -> dict[str, Any]:
     main = copy.deepcopy(data['main_config'])
     main['env']['env_id'] = env
     return {**data, 'main_config': main}
-
-
-NAMES = ('main_config', 'create_config')
-"""Names that every config file defines."""
-SYSTEM = 'system_config'
-"""Name that files of DI-engine's parallel mode define as well; it becomes a key of the main config."""
 
 
 def read_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:

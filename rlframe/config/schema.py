@@ -15,6 +15,35 @@ from rlframe.utils.field import Field, ResolvedConfig, Section, fields_of, optio
 
 Tree = dict[str, Any]
 
+PARALLEL = 'parallel'
+"""Section that only configs of parallel mode have."""
+LOCAL = 'local'
+"""The backend of sections that name none."""
+BACKENDS = {
+    role: Field(LOCAL, type=str, doc=doc, reaches='process')
+    for role, doc in {
+        'collector': "place where envs are stepped: 'local' is this process; 'process' are child processes and 'ray' actors, each with"
+        ' envs and a policy of its own',
+        'evaluator': "place where the policy is evaluated: 'local' is this process, and training waits; 'process' is a child and 'ray' an"
+        ' actor, while training continues',
+        'replay_buffer': "place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
+    }.items()
+}
+"""The option that names the backend, of each role."""
+IMPORT_NAMES = Field(
+    [],
+    doc='modules to import, so that they register their components',
+    check=lambda names: '' if is_list_of_names(names) else 'a list of module names',
+    reaches='code',
+)
+
+HOOKS = 'hooks'
+"""Section of the hooks of a run, with a section for each."""
+EVERY_RUN = ('doctor',)
+"""Hooks that a run has unless they are switched off."""
+LOOPBACK = ('127.0.0.1', 'localhost', '::1')
+"""Hosts that only this machine reaches."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Component:
@@ -54,8 +83,6 @@ COMPONENTS = (
 )
 """Sections of ``create_config`` in serial mode, outer ones before those inside them."""
 
-PARALLEL = 'parallel'
-"""Section that only configs of parallel mode have."""
 
 PARALLEL_ONLY = (
     Component('comm_collector', (PARALLEL, 'comm_collector'), 'flask_fs', may_change=True),
@@ -84,21 +111,6 @@ ROLES = {
     part.name: part.path for part in COMPONENTS if part.name in ('collector', 'evaluator', 'replay_buffer')
 }
 """Components that run in a backend, with their sections."""
-
-LOCAL = 'local'
-"""The backend of sections that name none."""
-
-BACKENDS = {
-    role: Field(LOCAL, type=str, doc=doc, reaches='process')
-    for role, doc in {
-        'collector': "place where envs are stepped: 'local' is this process; 'process' are child processes and 'ray' actors, each with"
-        ' envs and a policy of its own',
-        'evaluator': "place where the policy is evaluated: 'local' is this process, and training waits; 'process' is a child and 'ray' an"
-        ' actor, while training continues',
-        'replay_buffer': "place where transitions are kept: 'local' is this process, 'ray' are actors, each with a shard of them",
-    }.items()
-}
-"""The option that names the backend, of each role."""
 
 
 class ComponentSection(ResolvedConfig):
@@ -186,20 +198,6 @@ def _check_exp_name(name: str) -> str:
     return 'a name of the allowed characters A-Z a-z 0-9 . _ - that does not start with a dot'
 
 
-IMPORT_NAMES = Field(
-    [],
-    doc='modules to import, so that they register their components',
-    check=lambda names: '' if is_list_of_names(names) else 'a list of module names',
-    reaches='code',
-)
-
-HOOKS = 'hooks'
-"""Section of the hooks of a run, with a section for each."""
-
-EVERY_RUN = ('doctor',)
-"""Hooks that a run has unless they are switched off."""
-
-
 class TopLevelConfig(Section):
     """Options of the run itself."""
 
@@ -232,9 +230,6 @@ class TopLevelConfig(Section):
 
 
 TOP = fields_of(TopLevelConfig)
-
-LOOPBACK = ('127.0.0.1', 'localhost', '::1')
-"""Hosts that only this machine reaches."""
 
 
 class CoordinatorConfig(Section):

@@ -34,6 +34,22 @@ from rlframe.utils.flat import flat
 from rlframe.utils.secrets import REDACTED, redacted
 from rlframe.utils.strict_json import FLOAT
 
+FREE = ('exp_name', 'import_names')
+"""Last parts of keys that do not affect training."""
+COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
+"""Sections of the transport, which may change; options that only one of two transports has may change with it."""
+ABSENT = '(not there)'
+
+UNPLAYED = {
+    'learner': ('hook',),
+    'collector': ('data',),
+    'evaluator': ('render', 'data'),
+    'replay_buffer': ('set_buffer_size',),
+}
+"""Options of built-in components that reach beyond the run and are not needed for playing episodes."""
+MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')
+"""The module of a value such as ``module:Class``."""
+
 
 class _Code:
     """Python source that ``pprint`` puts in place of a value."""
@@ -207,15 +223,6 @@ def _was_read(cfg: ResolvedConfig, key: str) -> bool:
     return bool(section.was_read(name))
 
 
-FREE = ('exp_name', 'import_names')
-"""Last parts of keys that do not affect training."""
-
-COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
-"""Sections of the transport, which may change; options that only one of two transports has may change with it."""
-
-ABSENT = '(not there)'
-
-
 class Change(NamedTuple):
     """An option that differs when a run is resumed."""
 
@@ -289,15 +296,6 @@ def _merged(data: Data) -> Tree:
     return tree
 
 
-UNPLAYED = {
-    'learner': ('hook',),
-    'collector': ('data',),
-    'evaluator': ('render', 'data'),
-    'replay_buffer': ('set_buffer_size',),
-}
-"""Options of built-in components that reach beyond the run and are not needed for playing episodes."""
-
-
 def without_parallel(data: Data) -> dict[str, Any]:
     """Returns a config without parallel mode and its commander, which only training needs; a serial one as it is."""
     main, create = (dict(data[name]) for name in ('main_config', 'create_config'))
@@ -351,10 +349,6 @@ def _take(names: Iterable[str], *sections: Any) -> None:
     for name in names:
         for section in sections:
             take_at(section, name)
-
-
-MODULE = re.compile(r'[A-Za-z_][\w.]*(?=:[A-Za-z_])')
-"""The module of a value such as ``module:Class``."""
 
 
 def modules_of(data: Any, key: str = '') -> set[str]:

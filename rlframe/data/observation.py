@@ -25,6 +25,15 @@ else:
 
 Path = tuple[str, ...]
 """Names of nested parts of an observation, outer ones first."""
+ACTION_MASK = 'action_mask'
+"""Name of the field of an observation that marks the allowed actions."""
+MASK_PATH = field_path('obs', ACTION_MASK)
+"""The same field as the leaves of an observation are named."""
+SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these'
+"""Spaces that observations may have."""
+BAD_OBS = (TypeError, ValueError, LookupError)
+"""Exceptions that packing raises if an observation is not in its space."""
+Casting = Literal['same_kind', 'unsafe']
 
 
 def image_parts(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
@@ -95,17 +104,6 @@ def check_action_bounds(spec: EnvSpec) -> None:
         expected='low < high',
         remedy='Correct the action space of the env, or remove the dimension with a wrapper (env.wrappers).',
     )
-
-
-ACTION_MASK = 'action_mask'
-"""Name of the field of an observation that marks the allowed actions."""
-MASK_PATH = field_path('obs', ACTION_MASK)
-"""The same field as the leaves of an observation are named."""
-SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings as keys) and Tuple of these'
-"""Spaces that observations may have."""
-BAD_OBS = (TypeError, ValueError, LookupError)
-"""Exceptions that packing raises if an observation is not in its space."""
-Casting = Literal['same_kind', 'unsafe']
 
 
 def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]:

@@ -20,6 +20,7 @@ from rlframe.utils.serialize import field_path
 Columns = dict[str, Array]
 ARRAYS = ('reward', 'number')
 """Attributes of ``OpenMoves`` that are saved."""
+FIELDS = (('reward', np.float64), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
 
 class OpenMoves:
@@ -77,9 +78,6 @@ class OpenMoves:
         load_arrays(self, ARRAYS, state)
         self.is_open = state['is_open'].copy()
         self._columns = {name: column.copy() for name, column in state['columns'].items()}
-
-
-FIELDS = (('reward', np.float64), ('active', np.bool_), ('terminated', np.bool_), ('truncated', np.bool_))
 
 
 class PlayerView(NamedTuple):

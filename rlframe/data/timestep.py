@@ -20,6 +20,16 @@ else:
     gymnasium = LazyModule('gymnasium')
     torch = LazyModule('torch')
 
+ALIGNMENT = 64
+"""Bytes that torch aligns its own CPU tensors to; numpy's arrays begin at any multiple of 16."""
+IntArray = npt.NDArray[np.integer[Any]]
+BoolArray = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.floating[Any]]
+Array = npt.NDArray[Any]
+
+NO_INFO: Mapping[str, Any] = {}
+"""The info of a step without information; compared by identity."""
+
 
 class Row(Mapping[str, Any]):
     """One row of a ``Batch``: a read-only view without copies."""
@@ -193,10 +203,6 @@ def to_array(column: Any) -> Any:
     return column.detach().cpu().numpy() if hasattr(column, 'detach') else np.asarray(column)
 
 
-ALIGNMENT = 64
-"""Bytes that torch aligns its own CPU tensors to; numpy's arrays begin at any multiple of 16."""
-
-
 def to_tensor(column: Any) -> Any:
     """Returns an array, a tensor or a ``Batch`` as a tensor, or as a dict of tensors if it has fields.
 
@@ -275,15 +281,6 @@ def from_tree(tree: Any) -> Any:
     if isinstance(tree, Mapping):
         return Batch({name: from_tree(column) for name, column in tree.items()})
     return [from_tree(part) for part in tree] if isinstance(tree, list) else tree
-
-
-IntArray = npt.NDArray[np.integer[Any]]
-BoolArray = npt.NDArray[np.bool_]
-FloatArray = npt.NDArray[np.floating[Any]]
-Array = npt.NDArray[Any]
-
-NO_INFO: Mapping[str, Any] = {}
-"""The info of a step without information; compared by identity."""
 
 
 class TimeStep(NamedTuple):

@@ -20,6 +20,19 @@ from rlframe.display.text import short_path
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
 from rlframe.scores import clock_text, number_text
 
+Part = tuple[str, str]
+"""A fact in words, and its colour, as rich names it."""
+Picture = Callable[[int | None], RenderableType]
+"""Returns what to show on a screen of this many columns; None: one line of any length."""
+NOTEBOOK_COLUMNS = 100
+"""Columns of the output of a notebook's cell."""
+MEASURED_SECONDS = 5.0
+"""Seconds of training before the remaining time is shown."""
+LONGEST_SECONDS = 100 * 86_400.0
+"""Longest remaining time that is shown, in seconds."""
+LONG_STEPS = 1000
+"""Env steps without the end of an episode, after which the line says why the return stands still."""
+
 
 def start_lines(pipeline: Any) -> str:
     """Returns two lines: policy, env, seed and goal, then the budgets and the run folder.
@@ -88,10 +101,6 @@ def _interval(pipeline: Any) -> str:
     return f', 95 % interval {found.interval} over {found.episodes} episodes'
 
 
-Part = tuple[str, str]
-"""A fact in words, and its colour, as rich names it."""
-
-
 def joined(parts: Iterable[Part]) -> Text:
     """Returns the parts in one line, which a narrow terminal cuts off at its end."""
     shown = [Text(text, style) for text, style in parts]
@@ -100,25 +109,9 @@ def joined(parts: Iterable[Part]) -> Text:
     return line
 
 
-Picture = Callable[[int | None], RenderableType]
-"""Returns what to show on a screen of this many columns; None: one line of any length."""
-NOTEBOOK_COLUMNS = 100
-"""Columns of the output of a notebook's cell."""
-
-
 def redraws(console: Console) -> bool:
     """Whether a console can replace a line; colours asked for on a pipe do not make it a terminal."""
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
-
-
-MEASURED_SECONDS = 5.0
-"""Seconds of training before the remaining time is shown."""
-LONGEST_SECONDS = 100 * 86_400.0
-"""Longest remaining time that is shown, in seconds."""
-
-
-LONG_STEPS = 1000
-"""Env steps without the end of an episode, after which the line says why the return stands still."""
 
 
 class Shown:

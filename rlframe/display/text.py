@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 MOST_COLUMNS = 100
 """Width of text in wider terminals."""
+LABEL = 11
+"""Width of the column of labels."""
+NEXT = {'evaluate': 'eval', 'plot': 'plot', 'report': 'report', 'export': 'export'}
+"""Next steps with a scored run, and their verbs on the command line."""
 
 
 def say(text: str) -> None:
@@ -69,10 +73,6 @@ def program() -> str:
     )
 
 
-LABEL = 11
-"""Width of the column of labels."""
-
-
 def row(label: str, text: str, width: int, indent: int = 0) -> list[str]:
     """Returns a label and its text, wrapped to ``width`` columns.
 
@@ -112,10 +112,6 @@ def space_text(space: Space[Any]) -> str:
     if parts is not None:
         return f'Dict({", ".join(f"{name}: {space_text(part)}" for name, part in parts.items())})'
     return str(space)
-
-
-NEXT = {'evaluate': 'eval', 'plot': 'plot', 'report': 'report', 'export': 'export'}
-"""Next steps with a scored run, and their verbs on the command line."""
 
 
 def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:

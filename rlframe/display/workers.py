@@ -18,6 +18,8 @@ from rlframe.scores import clock_text, interval_of, number_text
 if TYPE_CHECKING:
     from rlframe.app.seeds import SeedRun
 
+SEED_COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time')
+
 
 class ParallelDisplay(Display):
     """Shows the progress of a run of parallel mode, with the number of its workers, and those that are silent."""
@@ -47,9 +49,6 @@ class ParallelDisplay(Display):
         variables = self._pipeline.variables
         loss: float | None = variables.get('train/total_loss', variables.get('total_loss'))
         return loss
-
-
-SEED_COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time')
 
 
 class SeedDisplay(Shown):

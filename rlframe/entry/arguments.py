@@ -13,6 +13,9 @@ Args = argparse.Namespace
 
 Argument = tuple[list[str], dict[str, Any]]
 """Names and options of an argument, as ``ArgumentParser.add_argument`` takes them."""
+VERBS: dict[str, Verb] = {}
+"""All verbs by name, in the order in which they are listed."""
+A_CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
 
 
 class Verb(NamedTuple):
@@ -43,10 +46,6 @@ class Verb(NamedTuple):
         parser.add_argument('--debug', action='store_true', help='show the traceback of an error')
         parser.set_defaults(verb=name, parser=parser)
         return parser
-
-
-VERBS: dict[str, Verb] = {}
-"""All verbs by name, in the order in which they are listed."""
 
 
 def verb(group: str, help: str, examples: tuple[str, ...], *arguments: Argument) -> Callable[[Any], Any]:
@@ -113,7 +112,6 @@ def episodes(default: int) -> tuple[Argument, Argument]:
     )
 
 
-A_CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
 CONFIG = arg('-c --config', A_CONFIG, 'FILE')
 CHECKPOINT = arg('checkpoint', 'a run folder (its best checkpoint), or a checkpoint', 'RUN')
 RUNS = arg(

@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from rlframe.tune import Report
     from rlframe.tune.report import Row
 
+ENVIRONMENT = {
+    'RAY_AIR_NEW_OUTPUT': '0',  # the table is ours
+    'TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S': '0',
+    'TUNE_FORCE_TRIAL_CLEANUP_S': '30',  # seconds after which a trial that does not end is killed
+}
+"""Environment variables set for Tune, unless the user sets them."""
+QUIET = {'log_to_driver': False}
+"""Arguments of ``ray.init``: output of trials would break the table."""
+
 
 def _check(args: Args) -> None:
     """Refuses flags that do not go together."""
@@ -48,16 +57,6 @@ def _check(args: Args) -> None:
             "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)', or"
             ' --search default'
         )
-
-
-ENVIRONMENT = {
-    'RAY_AIR_NEW_OUTPUT': '0',  # the table is ours
-    'TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S': '0',
-    'TUNE_FORCE_TRIAL_CLEANUP_S': '30',  # seconds after which a trial that does not end is killed
-}
-"""Environment variables set for Tune, unless the user sets them."""
-QUIET = {'log_to_driver': False}
-"""Arguments of ``ray.init``: output of trials would break the table."""
 
 
 def run(args: Args) -> int:

@@ -39,6 +39,9 @@ USE, LOOK, OWN, LOOK_UP = (
 )
 MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 
+KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
+"""What ``rlframe new`` can begin."""
+
 
 @verb(
     USE,
@@ -404,10 +407,6 @@ def report(args: Args) -> int:
 
     say(str(write_report(args.run_folder, args.out)))
     return 0
-
-
-KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
-"""What ``rlframe new`` can begin."""
 
 
 @verb(

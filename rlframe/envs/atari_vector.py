@@ -17,6 +17,9 @@ NOOP, FIRE = 0, 1
 """Numbers of these actions, in every game that has them."""
 GAME_GOES_ON = 'game_goes_on'
 """Key of the info of an episode that a lost life ended."""
+SEEDS = 2**31 - 2**16
+"""Seeds of ALE are below 2^31; a vector of N envs takes N in a row."""
+RETURN = 'eval_episode_return'
 
 
 class GameRows:
@@ -147,11 +150,6 @@ class GameRows:
             is_part = self.goes_on[env]
             infos[row] = {GAME_GOES_ON: True} if is_part else {'eval_episode_return': float(self._score[env])}
         return infos
-
-
-SEEDS = 2**31 - 2**16
-"""Seeds of ALE are below 2^31; a vector of N envs takes N in a row."""
-RETURN = 'eval_episode_return'
 
 
 class AtariVector(gymnasium.vector.VectorEnv[Array, Array, Array]):

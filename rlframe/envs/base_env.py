@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
+STACK_COPIES = 4
+"""Arrays of the size of a stack that an env needs: the stack, its padding, and two bounds of its space."""
+E = TypeVar('E')
+
+LEARNING = {'NormalizeObservation': 'normalize_obs', 'NormalizeReward': 'normalize_reward'}
+"""Wrappers of Gymnasium that learn statistics from what they see, and the options of a policy that do the same."""
+SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
+"""Attributes of an env or a vector env that are spaces."""
+
 
 def picture_of(draw: Callable[[], Any], name: str) -> Array:
     """Returns the rendered picture of an env, uint8 [H, W, 3].
@@ -58,11 +67,6 @@ def _no_picture(name: str, got: Any) -> EnvError:
         expected="uint8 [H, W, 3] in the render mode 'rgb_array'",
         remedy='Leave --video out, and policy.eval.evaluator.render.render_freq at -1.',
     )
-
-
-STACK_COPIES = 4
-"""Arrays of the size of a stack that an env needs: the stack, its padding, and two bounds of its space."""
-E = TypeVar('E')
 
 
 class PoolTask(NamedTuple):
@@ -278,10 +282,6 @@ class Given(weakref.WeakValueDictionary[int, Any]):
         return Given, ()
 
 
-LEARNING = {'NormalizeObservation': 'normalize_obs', 'NormalizeReward': 'normalize_reward'}
-"""Wrappers of Gymnasium that learn statistics from what they see, and the options of a policy that do the same."""
-
-
 def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
     """Checks that new envs share no layer with each other or with earlier ones, and that none learns statistics.
 
@@ -317,10 +317,6 @@ def _objects_of(env: Any) -> list[Any]:
     games = [getattr(game, 'unwrapped', game) for game in getattr(layers[-1], 'live_games', ())]
     found = (*layers, *members_of(layers[-1]), *games)
     return [each for each in found if type(each).__weakrefoffset__]
-
-
-SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
-"""Attributes of an env or a vector env that are spaces."""
 
 
 def seed_spaces(env: Any, seed: int | None) -> None:

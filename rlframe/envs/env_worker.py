@@ -32,6 +32,8 @@ ALIGNMENT = 64
 """Alignment of arrays in bytes."""
 IDLE = -1
 """Marks a worker that uses no env, in place of an env id."""
+NOTHING = message(REPLY)
+"""The answer of steps whose results are all in the shared arrays."""
 
 
 def new_memory() -> int:
@@ -157,10 +159,6 @@ class SharedArrays:
 
 def _aligned(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-NOTHING = message(REPLY)
-"""The answer of steps whose results are all in the shared arrays."""
 
 
 @readers_may_leave()

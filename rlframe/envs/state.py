@@ -60,6 +60,14 @@ BITS = {
 """Sources of random numbers, by their names."""
 ELEMENTS = 'biufcSUMm'
 """Kinds of numpy's types whose values are plain bytes."""
+ENCODE: dict[type, Callable[[Any], Any]] = {
+    float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
+    bytes: lambda v: ['bytes', v.decode('latin-1')],
+    range: lambda v: ['range', v.start, v.stop, v.step],
+}
+"""Encodes single values."""
+LATER = ('generator', 'random_state')
+"""Kinds of objects that refer to another one, which must be created before."""
 
 
 class Writer:
@@ -268,12 +276,6 @@ def _is_element(value: np.generic) -> bool:
     return dtype.kind in ELEMENTS and dtype.itemsize > 0 and np.dtype(dtype.str).type is type(value)
 
 
-ENCODE: dict[type, Callable[[Any], Any]] = {
-    float: lambda v: v if -np.inf < v < np.inf else ['float', repr(v)],
-    bytes: lambda v: ['bytes', v.decode('latin-1')],
-    range: lambda v: ['range', v.start, v.stop, v.step],
-}
-"""Encodes single values."""
 WRITE: dict[type, Callable[[Writer, Any, str], Node]] = {
     **dict.fromkeys((list, deque), Writer.list),
     **dict.fromkeys((dict, OrderedDict), Writer.dict),
@@ -459,8 +461,6 @@ MAKE: dict[str, Callable[[Reader, Node], Any]] = {
     'random': Reader._random,
 }
 """Creates objects that are complete at once, by their kinds."""
-LATER = ('generator', 'random_state')
-"""Kinds of objects that refer to another one, which must be created before."""
 
 
 class Refusal(NamedTuple):

@@ -62,7 +62,22 @@ if TYPE_CHECKING:
     from rlframe.policy import Policy
 
 logger = logging.getLogger('rlframe.export')
+torch = LazyModule('torch')
+numpy = LazyModule('numpy')
+gymnasium = LazyModule('gymnasium')
+safetensors = LazyModule('safetensors')
+safetensors_numpy = LazyModule('safetensors.numpy')
+
 T = TypeVar('T')
+
+Row = tuple[str, Any]
+
+FORMAT_VERSION = 1
+"""Of the artifacts that are written."""
+DESCRIPTION, WEIGHTS, CARD = 'policy.json', 'weights.safetensors', 'README.md'
+PARTS = frozenset((DESCRIPTION, WEIGHTS, CARD))
+NAME, FOLDER = 'artifact', 'export'
+"""Default name of an artifact, and the folder of exports in a run folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,13 +224,6 @@ def _exported_policy(
     return played_policy(opened, state, on_cpu, spec, model)
 
 
-torch = LazyModule('torch')
-numpy = LazyModule('numpy')
-gymnasium = LazyModule('gymnasium')
-
-Row = tuple[str, Any]
-
-
 def card(source: Source, imports_code: bool) -> str:
     """Returns the text of the model card, Markdown."""
     kind, env = source.cfg.policy.type, source.spec.name
@@ -280,17 +288,6 @@ def _usage(source: Source, imports_code: bool) -> list[str]:
 def _table(rows: list[Row]) -> list[str]:
     escaped = [(name, str(value).replace('|', '\\|')) for name, value in rows]
     return [f'| {name} | {value} |' for name, value in [('', ''), ('---', '---'), *escaped]]
-
-
-safetensors = LazyModule('safetensors')
-safetensors_numpy = LazyModule('safetensors.numpy')
-
-FORMAT_VERSION = 1
-"""Of the artifacts that are written."""
-DESCRIPTION, WEIGHTS, CARD = 'policy.json', 'weights.safetensors', 'README.md'
-PARTS = frozenset((DESCRIPTION, WEIGHTS, CARD))
-NAME, FOLDER = 'artifact', 'export'
-"""Default name of an artifact, and the folder of exports in a run folder."""
 
 
 class Artifact(NamedTuple):

@@ -21,6 +21,8 @@ from rlframe.utils.serialize import field_path, leaves, struct_dtype
 
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
 """Type and shape of one observation as an array."""
+OBSERVATIONS = ('Box', 'Discrete')
+"""Kinds of observation spaces that are one tensor."""
 
 
 def to_rows(obs: Any, kind: Kind) -> tuple[Array, bool]:
@@ -175,10 +177,6 @@ def _frame_dtype(dtype: np.dtype[Any], unstacked: Collection[str] = ()) -> np.dt
             for name, part in parts.items()
         }
     )
-
-
-OBSERVATIONS = ('Box', 'Discrete')
-"""Kinds of observation spaces that are one tensor."""
 
 
 class PolicyFunction(nn.Module):

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
+MASK_FIELDS = {'observation', ACTION_MASK}
+"""Parts of an observation with a mask separate from the env's own observation."""
+
 
 def describe(source: Source) -> dict[str, Any]:
     """Returns the content of ``policy.json``, with the policy's state as arrays and tensors."""
@@ -127,10 +130,6 @@ def _declared(values: Mapping[str, Any], options: Options) -> dict[str, Any]:
         else:
             found[name] = _declared(values[name], option)
     return found
-
-
-MASK_FIELDS = {'observation', ACTION_MASK}
-"""Parts of an observation with a mask separate from the env's own observation."""
 
 
 def load_policy(

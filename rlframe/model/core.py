@@ -17,6 +17,14 @@ from rlframe.model.encoder import ACTIVATIONS, Flatten, Obs, make_reader
 
 SIGMA = 0.5
 """Noise of a new layer, times the square root of its inputs."""
+MOMENTUM, WARM_UP = 0.01, 100_000
+"""Share of a batch in the running statistics of ``BatchRenorm``, and training passes until they correct a batch's own."""
+MOST_SCALE, MOST_SHIFT = 3.0, 5.0
+"""Bounds of that correction, in standard deviations."""
+EPS = 1e-3
+"""Added to a variance before its root."""
+STATES_OF_CORE = {'gru': 1, 'lstm': 2}
+"""Vectors in the recurrent state of each kind of core, P."""
 
 
 class Draws:
@@ -151,14 +159,6 @@ class MLP(nn.Module):
             if i < self._activated:
                 features = self._activation(features)
         return features if self._head is None else self._head(features)
-
-
-MOMENTUM, WARM_UP = 0.01, 100_000
-"""Share of a batch in the running statistics of ``BatchRenorm``, and training passes until they correct a batch's own."""
-MOST_SCALE, MOST_SHIFT = 3.0, 5.0
-"""Bounds of that correction, in standard deviations."""
-EPS = 1e-3
-"""Added to a variance before its root."""
 
 
 class BatchRenorm(nn.Module):
@@ -375,10 +375,6 @@ class ResidualMLP(MLP):
             if i < self._activated - 1:
                 features = self._activation(features)
         return features if self._head is None else self._head(features)
-
-
-STATES_OF_CORE = {'gru': 1, 'lstm': 2}
-"""Vectors in the recurrent state of each kind of core, P."""
 
 
 class Unroll(NamedTuple):

@@ -22,6 +22,23 @@ NATURE_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and stride. Source: Mnih et al. (2015), Methods."""
 IMPALA_CHANNELS = (16, 32, 32)
 """Channels of each section. Source: Espeholt et al. (2018), figure 3, right."""
+ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
+"""Channels, kernel size and stride of each convolution, or the name of an encoder."""
+Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
+"""A tensor [B, ...], or those of the fields of a structured observation."""
+ACTIVATIONS = {
+    'relu': torch.relu_,
+    'tanh': torch.tanh_,
+    'gelu': nn.functional.gelu,
+    'silu': nn.functional.silu,
+}
+"""In-place activations, used if autograd needs only the result: nothing else refers to their input."""
+NATURE_SIZE = 36
+"""Least height and width that Nature's convolutions leave something of."""
+MOST_CHANNELS = 4
+"""Channel counts of images: grayscale, RGB, RGBA."""
+SMALL_LAYERS = ((16, 3, 1),)
+"""Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
 
 class ResidualBlock(nn.Module):
@@ -75,26 +92,6 @@ class ResidualLayers(nn.Sequential):
             size = [(length + 1) // 2 for length in size]
         self.size = channels[-1] * size[0] * size[1]
         """Length of the flat output."""
-
-
-ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
-"""Channels, kernel size and stride of each convolution, or the name of an encoder."""
-Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
-"""A tensor [B, ...], or those of the fields of a structured observation."""
-
-ACTIVATIONS = {
-    'relu': torch.relu_,
-    'tanh': torch.tanh_,
-    'gelu': nn.functional.gelu,
-    'silu': nn.functional.silu,
-}
-"""In-place activations, used if autograd needs only the result: nothing else refers to their input."""
-NATURE_SIZE = 36
-"""Least height and width that Nature's convolutions leave something of."""
-MOST_CHANNELS = 4
-"""Channel counts of images: grayscale, RGB, RGBA."""
-SMALL_LAYERS = ((16, 3, 1),)
-"""Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
 
 class Reader(Protocol):

@@ -17,6 +17,9 @@ from rlframe.model.distributions import LOG_STD_RANGE
 from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
+IMAGES = 'conv_layers', 'image_layout'
+"""Options of the encoder of images; see ``MLP``."""
+
 
 def gaussian_of(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns the mean and the log standard deviation of a Gaussian, [B, A] each, of an actor's output, [B, 2 A]."""
@@ -56,10 +59,6 @@ def squashed_gaussian(
     log_slope = 2 * (math.log(2) - unsquashed - nn.functional.softplus(-2 * unsquashed))
     log_prob = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - log_slope
     return unsquashed.tanh(), log_prob.sum(1)
-
-
-IMAGES = 'conv_layers', 'image_layout'
-"""Options of the encoder of images; see ``MLP``."""
 
 
 def hidden_layers(

@@ -52,6 +52,8 @@ ROUND: schema.Schema = {
     'past_goal': schema.FLAG,
 }
 """State of a ``LoopState``."""
+ENV_NBYTES = 4096
+"""The least that an env needs."""
 
 
 class Stateful(Protocol):
@@ -164,10 +166,6 @@ class HasGoal:
     def solved(self) -> bool:
         """Whether an evaluation reached the stop value."""
         return self.stopped or self.past_goal
-
-
-ENV_NBYTES = 4096
-"""The least that an env needs."""
 
 
 def set_threads(cfg: ExperimentConfig) -> None:

@@ -30,6 +30,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger('rlframe.pipeline')
 
+POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
+"""Names of the parts that a checkpoint of the policy alone contains, and of the one that is saved in separate files."""
+OF_AN_ERROR = 'an error ended the run that saved the checkpoint, perhaps in the middle of a round'
+"""Why a run is not exact that resumes from an emergency checkpoint."""
+OPTIONAL = '?'
+"""Last letter of the name of a part, as in a schema, whose state may be empty or missing."""
+POLICY_ONLY: dict[str, schema.Schema] = {POLICY: schema.DICT, PROGRESS: PROGRESS_SCHEMA}
+SCHEMAS: dict[str, schema.Schema] = {
+    **POLICY_ONLY,
+    'rng': RNG_STATE,
+    'round': ROUND,
+    BUFFER: schema.maybe(schema.DICT),
+}
+"""Schemas of parts that do not check their own states; those of all others are a dict."""
+
 
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
@@ -82,22 +97,6 @@ class RunFacts:
                 where=str(path),
                 remedy='To begin with its weights, set policy.init_from.',
             )
-
-
-POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
-"""Names of the parts that a checkpoint of the policy alone contains, and of the one that is saved in separate files."""
-OF_AN_ERROR = 'an error ended the run that saved the checkpoint, perhaps in the middle of a round'
-"""Why a run is not exact that resumes from an emergency checkpoint."""
-OPTIONAL = '?'
-"""Last letter of the name of a part, as in a schema, whose state may be empty or missing."""
-POLICY_ONLY: dict[str, schema.Schema] = {POLICY: schema.DICT, PROGRESS: PROGRESS_SCHEMA}
-SCHEMAS: dict[str, schema.Schema] = {
-    **POLICY_ONLY,
-    'rng': RNG_STATE,
-    'round': ROUND,
-    BUFFER: schema.maybe(schema.DICT),
-}
-"""Schemas of parts that do not check their own states; those of all others are a dict."""
 
 
 class Checkpoints:

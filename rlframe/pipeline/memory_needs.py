@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
+KEY = 'policy.other.replay_buffer'
+
 
 def blank_network(cfg: Mapping[str, Any], spec: EnvSpec) -> nn.Module | None:
     """Creates the network of a config on torch's meta device, where tensors have shapes but no memory.
@@ -84,9 +86,6 @@ def _sizes(value: Any) -> Iterator[int]:
             yield from _sizes(item)
     elif isinstance(value, int) and not isinstance(value, bool):
         yield value
-
-
-KEY = 'policy.other.replay_buffer'
 
 
 def row_nbytes(spec: EnvSpec, frame_stack: int = 1) -> int:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.worker import IBuffer
 
+logger = logging.getLogger('rlframe.pipeline')
 
 Pipeline: TypeAlias = 'SerialPipeline | ParallelPipeline'
 
@@ -98,9 +99,6 @@ def _reads_elsewhere(cfg: ExperimentConfig) -> bool:
     """Whether other processes read options, too, of which this one does not know."""
     sections = [config.section_at(cfg, path) for path in ROLES.values()]
     return any(section.get('backend', LOCAL) != LOCAL or section.get('overlap') for section in sections)
-
-
-logger = logging.getLogger('rlframe.pipeline')
 
 
 class RunOutput:

@@ -18,11 +18,27 @@ from rlframe.utils.lazy import LazyModule
 from rlframe.utils.serialize import struct_dtype
 from rlframe.utils.strict_json import FLOAT, JSONRefusedError, check_nesting, checked_leaf
 
+torch = LazyModule('torch')
+
 SEGMENT_BYTES = 64 * 2**20
 """Maximum size of a file of rows, unless a single row is larger; also the extra memory that saving needs."""
 MAX_SMALL = 50
 """Maximum number of files smaller than half of that in an incremental checkpoint; more are merged."""
 NAME = re.compile(r'(replay_buffer|replay_frames)-(\d{1,18})-(\d{1,18})\.safetensors')
+
+Array: TypeAlias = npt.NDArray[Any]
+
+ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
+PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
+MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
+"""Keys of the dicts that encode values without a JSON type. User dicts with one of these keys are written as pairs."""
+NATIVE = frozenset(
+    'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
+)
+"""Types of arrays that every reader of safetensors supports."""
+BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError)
+"""Exceptions that decoding raises if the JSON was not written by ``Encoder``."""
+REMEDY = 'Tensors, arrays of numbers or text, numbers, strings, bools, None, and dicts, lists and tuples of these can be.'
 
 
 class Rows(NamedTuple):
@@ -153,23 +169,6 @@ def _read_parts(
             if not array.ndim or len(array) != part.stop - part.first:
                 raise ValueError(f'{part.name} does not hold {part.stop - part.first} rows of {name}')
         yield part, arrays
-
-
-torch = LazyModule('torch')
-
-Array: TypeAlias = npt.NDArray[Any]
-
-ARRAY, TENSOR, ROWS = '__array__', '__tensor__', '__rows__'
-PAIRS, TUPLE, FIELDS = '__pairs__', '__tuple__', '__fields__'
-MARKS = frozenset((ARRAY, TENSOR, ROWS, PAIRS, TUPLE, FLOAT, FIELDS))
-"""Keys of the dicts that encode values without a JSON type. User dicts with one of these keys are written as pairs."""
-NATIVE = frozenset(
-    'bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64'.split()  # noqa: SIM905  a line of names reads better than a list of strings
-)
-"""Types of arrays that every reader of safetensors supports."""
-BAD_TREE = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RuntimeError)
-"""Exceptions that decoding raises if the JSON was not written by ``Encoder``."""
-REMEDY = 'Tensors, arrays of numbers or text, numbers, strings, bools, None, and dicts, lists and tuples of these can be.'
 
 
 class Encoder:

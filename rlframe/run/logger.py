@@ -24,6 +24,8 @@ LOGGERS = ComponentList(
     registry=LOGGER_REGISTRY,
 )
 """The option ``loggers`` of a config."""
+LARGEST = 10_000
+"""Bytes of a file with a run id that are read."""
 
 
 def check_loggers(loggers: Any) -> None:
@@ -107,10 +109,6 @@ class Logger(ABC, Configurable):
 
     def close(self) -> None:
         """Ends the output; may be called twice."""
-
-
-LARGEST = 10_000
-"""Bytes of a file with a run id that are read."""
 
 
 class RemoteLogger(Logger):

@@ -22,6 +22,25 @@ from rlframe.utils.lazy import LazyModule
 event_file_writer = LazyModule('tensorboardX.event_file_writer')
 event_pb2 = LazyModule('tensorboardX.proto.event_pb2')
 summary = LazyModule('tensorboardX.summary')
+wandb = LazyModule('wandb')
+mlflow = LazyModule('mlflow')
+entities = LazyModule('mlflow.entities')
+exceptions = LazyModule('mlflow.exceptions')
+
+logger = logging.getLogger('rlframe.logger')
+
+MODES = ('online', 'offline', 'disabled')
+"""Modes of Weights & Biases."""
+
+BATCH, SECONDS = 500, 5.0
+"""Numbers, or seconds since the last batch, after which numbers are sent to MLflow; a batch may have 1,000."""
+PARAMS = 100
+"""Parameters in one request, MLflow's limit."""
+LONGEST_NAME = 250
+"""Characters of a name in MLflow."""
+LONGEST = 500
+"""Characters of a parameter's value; MLflow's oldest limit."""
+_FORBIDDEN = re.compile(r'[^\w\-. :/]')
 
 
 @LOGGER_REGISTRY.register('tensorboard')
@@ -58,11 +77,6 @@ class TensorBoardLogger(Logger):
         if self._writer is not None:
             self._writer.close()
             self._writer = None
-
-
-wandb = LazyModule('wandb')
-logger = logging.getLogger('rlframe.logger')
-MODES = ('online', 'offline', 'disabled')
 
 
 class WandbConfig(Section):
@@ -140,21 +154,6 @@ class WandbLogger(RemoteLogger):
             ended = self._wandb_run
             self._wandb_run = None
             ended.finish()
-
-
-mlflow = LazyModule('mlflow')
-entities = LazyModule('mlflow.entities')
-exceptions = LazyModule('mlflow.exceptions')
-
-BATCH, SECONDS = 500, 5.0
-"""Numbers, or seconds since the last batch, after which numbers are sent; a batch may have 1,000."""
-PARAMS = 100
-"""Parameters in one request, MLflow's limit."""
-LONGEST_NAME = 250
-"""Characters of a name in MLflow."""
-LONGEST = 500
-"""Characters of a parameter's value; MLflow's oldest limit."""
-_FORBIDDEN = re.compile(r'[^\w\-. :/]')
 
 
 class MlflowConfig(Section):

@@ -18,6 +18,20 @@ from rlframe.run.logger import LOGGERS, LoggedRun, Logger, Record
 from rlframe.run.metrics import METRICS, cut_off, sizes_of
 from rlframe.utils.files import whole_file
 
+log = logging.getLogger('rlframe.logger')
+
+TABLE = 'metrics.csv'
+FIRST = ('envstep', 'train_iter', 'time')
+"""Columns of every table; the others follow in the order of their first records."""
+DI_NAMES = {
+    'rollout/ep_rew_mean': 'collector_step/reward_mean',
+    'time/fps': 'collector_step/avg_envstep_per_sec',
+    'eval/mean_reward': 'evaluator_step/eval_episode_return_mean',
+    'train/total_loss': 'learner_step/total_loss_avg',
+    'train/learning_rate': 'learner_step/cur_lr_avg',
+}
+"""Maps rlframe's tags to those of DI-engine; other tags keep their name."""
+
 
 def line_of(record: Record) -> dict[str, Any]:
     """Returns a record as one flat dict that JSON can hold; numbers that are not finite become None."""
@@ -41,11 +55,6 @@ class JsonLinesLogger(Logger):
 
     def close(self) -> None:
         self._file.close()
-
-
-TABLE = 'metrics.csv'
-FIRST = ('envstep', 'train_iter', 'time')
-"""Columns of every table; the others follow in the order of their first records."""
 
 
 @LOGGER_REGISTRY.register('csv')
@@ -83,18 +92,6 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
         for line in lines:
             if line.endswith('\n') and isinstance(row := json.loads(line), dict):
                 yield row
-
-
-log = logging.getLogger('rlframe.logger')
-
-DI_NAMES = {
-    'rollout/ep_rew_mean': 'collector_step/reward_mean',
-    'time/fps': 'collector_step/avg_envstep_per_sec',
-    'eval/mean_reward': 'evaluator_step/eval_episode_return_mean',
-    'train/total_loss': 'learner_step/total_loss_avg',
-    'train/learning_rate': 'learner_step/cur_lr_avg',
-}
-"""Maps rlframe's tags to those of DI-engine; other tags keep their name."""
 
 
 class MetricWriter:

@@ -21,6 +21,13 @@ BUDGETS = {
     'max_train_iter': ('train_iter', 'updates', '--train-iter'),
 }
 """For each budget key: its counter, the counter's unit, and its command line flag."""
+SCHEMA = {'envstep': COUNT, 'train_iter': COUNT, 'episodes': COUNT, 'wall_time': FINITE}
+
+MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
+LOW, HIGH = 'eval/min_reward', 'eval/max_reward'
+"""Tags of an evaluation."""
+COLLECT, LEARN, EVALUATE = 'collect', 'learn', 'evaluate'
+KINDS = (COLLECT, LEARN, EVALUATE)
 
 
 def set_budgets(cfg: Mapping[str, Any]) -> list[str]:
@@ -31,9 +38,6 @@ def set_budgets(cfg: Mapping[str, Any]) -> list[str]:
 def spent_budgets(cfg: Mapping[str, Any], progress: Progress) -> list[str]:
     """Returns the keys of the budgets that are spent."""
     return [key for key, (counter, *_) in BUDGETS.items() if getattr(progress, counter) >= cfg[key]]
-
-
-SCHEMA = {'envstep': COUNT, 'train_iter': COUNT, 'episodes': COUNT, 'wall_time': FINITE}
 
 
 @dataclasses.dataclass
@@ -97,11 +101,6 @@ class TrainIter(int):
         self._progress.train_iter = int(value)
 
 
-MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
-LOW, HIGH = 'eval/min_reward', 'eval/max_reward'
-"""Tags of an evaluation."""
-
-
 class Evaluation(NamedTuple):
     """The returns of the episodes of one evaluation."""
 
@@ -134,10 +133,6 @@ def evaluations(folder: Path) -> Iterator[Evaluation]:
 def evaluation_of(folder: Path, score: float) -> Evaluation | None:
     """Returns the last evaluation of a run with this mean return, None if there is none."""
     return next((one for one in reversed(list(evaluations(folder))) if one.mean == score), None)
-
-
-COLLECT, LEARN, EVALUATE = 'collect', 'learn', 'evaluate'
-KINDS = (COLLECT, LEARN, EVALUATE)
 
 
 class TimeSplit:

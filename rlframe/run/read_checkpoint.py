@@ -40,6 +40,9 @@ from rlframe.utils.files import limit, remedy_of
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.schema import COUNT, DICT, TEXT, Schema, check_state, list_of, loading
 
+safetensors = LazyModule('safetensors')
+safetensors_numpy = LazyModule('safetensors.numpy')
+
 SUFFIX = '.pth.tar'
 """Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
 STANDING = ('best', 'ckpt_best', 'latest')
@@ -53,6 +56,9 @@ Found = list[tuple[Path, Manifest]]
 """Checkpoints with their manifests."""
 Damaged = list[tuple[Path, CheckpointError]]
 """Checkpoints that cannot be used, with the damage of each."""
+ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
+NUMBERED: Schema = {'state': DICT, 'rows': list_of(ROWS_SCHEMA)}
+"""Content of the file of a replay buffer, and its references to rows in separate files."""
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -159,14 +165,6 @@ def not_found(folder: Path, message: str) -> CheckpointNotFoundError:
     """Returns the error for a folder without a checkpoint, with the names of its first entries."""
     seen = sorted(entry.name for entry in folder.iterdir())[:10] if folder.is_dir() else []
     return CheckpointNotFoundError(f'{message}; found {seen}', where=str(folder.absolute()))
-
-
-safetensors = LazyModule('safetensors')
-safetensors_numpy = LazyModule('safetensors.numpy')
-
-ROWS_SCHEMA: Schema = {'first': COUNT, 'stop': COUNT, 'columns': DICT, 'files': list_of(TEXT)}
-NUMBERED: Schema = {'state': DICT, 'rows': list_of(ROWS_SCHEMA)}
-"""Content of the file of a replay buffer, and its references to rows in separate files."""
 
 
 class OpenCheckpoint:

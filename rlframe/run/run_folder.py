@@ -24,6 +24,8 @@ from rlframe.errors import (
 )
 from rlframe.utils.files import private_opener
 
+LOGGER = logging.getLogger('rlframe')
+
 LOCK = '.lock'
 """File of a run folder that the writing process keeps locked."""
 CONFIG = 'config.json'
@@ -34,6 +36,11 @@ LOG = 'log.txt'
 
 SAID = 300
 """Number of characters of a lock that are shown."""
+FILES = (CONFIG, LOG, 'metrics.jsonl', 'metrics.csv', 'total_config.py', 'mlflow.json', 'wandb.json')
+"""Files of a run folder that a resumed run opens."""
+DELETE = 'Delete it.'
+TRACKERS = ('wandb', 'mlruns')
+"""Folders of a run that a tracker's own package writes and links; rlframe neither writes nor reads in them."""
 
 
 def check_writable(folder: Path) -> None:
@@ -203,13 +210,6 @@ def chosen_folder(existing: Path | None, name: str | Path | None) -> Path | Call
     return existing if existing is not None or name is None else partial(named_folder, str(name))
 
 
-FILES = (CONFIG, LOG, 'metrics.jsonl', 'metrics.csv', 'total_config.py', 'mlflow.json', 'wandb.json')
-"""Files of a run folder that a resumed run opens."""
-DELETE = 'Delete it.'
-TRACKERS = ('wandb', 'mlruns')
-"""Folders of a run that a tracker's own package writes and links; rlframe neither writes nor reads in them."""
-
-
 def check_links(folder: Path, is_own: bool = False) -> None:
     """Checks that everything written to a run folder stays in it, and that its files are files.
 
@@ -294,9 +294,6 @@ class RunLog(logging.FileHandler):
     def close(self) -> None:
         LOGGER.removeHandler(self)
         super().close()
-
-
-LOGGER = logging.getLogger('rlframe')
 
 
 def _open_logs() -> list[RunLog]:

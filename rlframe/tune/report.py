@@ -30,6 +30,9 @@ from rlframe.tune.trial import (
     trial_options,
 )
 
+CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
+"""Names in the results folder."""
+
 
 class TrialTable(CLIReporter):  # type: ignore[misc]  # Ray is untyped
     """Ray's own table of the trials, with the metric by which they are compared and the time left, on the standard error."""
@@ -58,10 +61,6 @@ def _done(trial: Any) -> float:
     if trial.is_finished():
         return 1.0
     return min(float((trial.last_result or {}).get(BUDGET_PARTS, 0.0)) / PARTS, 1.0)
-
-
-CONFIG, TABLE, PICTURE, POLICY = 'best_config.py', 'trials.csv', 'scores.png', 'best_policy'
-"""Names in the results folder."""
 
 
 @dataclasses.dataclass(frozen=True)

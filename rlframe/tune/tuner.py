@@ -48,6 +48,22 @@ from rlframe.utils.secrets import secret_options
 
 SEEDS = 2**32
 """Upper bound of seeds, exclusive."""
+RESULT_KEYS = (
+    METRIC,
+    'eval/best_mean_reward',
+    'rollout/ep_rew_mean',
+    'envstep',
+    'train_iter',
+    'episodes',
+    'wall_time',
+    *KEPT_BY_TUNE,
+)
+"""Keys of every result, usable as metric or stop criterion; scores on recorded data have other names."""
+PATHS = ('policy.init_from', 'policy.collect.collector.data', 'policy.eval.evaluator.data')
+"""Options that may name a file or a folder."""
+KEPT = 4
+"""Number of checkpoints kept per trial, those with the best scores and the last. If trials take over from others, all
+are kept: Ray would delete the checkpoint from which a trial that waits for a CPU is to start."""
 
 
 class Repeats:
@@ -169,23 +185,6 @@ class _CSVLogger(_KeepsRows, CSVLoggerCallback):  # type: ignore[misc]  # Ray is
 
 LOGGERS: tuple[Any, ...] = (_JsonLogger, _CSVLogger)
 """Used in place of Ray's own."""
-
-RESULT_KEYS = (
-    METRIC,
-    'eval/best_mean_reward',
-    'rollout/ep_rew_mean',
-    'envstep',
-    'train_iter',
-    'episodes',
-    'wall_time',
-    *KEPT_BY_TUNE,
-)
-"""Keys of every result, usable as metric or stop criterion; scores on recorded data have other names."""
-PATHS = ('policy.init_from', 'policy.collect.collector.data', 'policy.eval.evaluator.data')
-"""Options that may name a file or a folder."""
-KEPT = 4
-"""Number of checkpoints kept per trial, those with the best scores and the last. If trials take over from others, all
-are kept: Ray would delete the checkpoint from which a trial that waits for a CPU is to start."""
 
 
 def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword

@@ -27,6 +27,8 @@ LIMITS = {
 """Names and values. BYTES are of a file, VALUES are the strings, numbers, lists and dicts in it (aliases of YAML
 count as often as they are used), SPACE_NUMBERS are the numbers of an observation or the choices of an action,
 NETWORK_WIDTH the sizes of layers, NETWORK_OPTIONS the numbers in the options of a network."""
+PRIVATE = 0o600
+"""Mode of files that may contain secrets."""
 
 
 class LimitExceededError(ValueError):
@@ -84,10 +86,6 @@ def printable(text: str) -> str:
 def printable_lines(text: str) -> str:
     """Returns a text whose lines are printable."""
     return '\n'.join(map(printable, text.split('\n')))
-
-
-PRIVATE = 0o600
-"""Mode of files that may contain secrets."""
 
 
 def private_opener(path: str, flags: int) -> int:

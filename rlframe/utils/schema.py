@@ -30,6 +30,7 @@ BROKEN = (
     MemoryError,
 )
 """Exceptions that code raises when it restores a malformed state."""
+Schema: TypeAlias = 'Kind | Mapping[str, Schema]'
 
 
 class Kind(NamedTuple):
@@ -40,9 +41,6 @@ class Kind(NamedTuple):
     fits: Callable[[Any], bool]
     below: Schema | None = None
     """Schema of each item, of a list or a dict."""
-
-
-Schema: TypeAlias = 'Kind | Mapping[str, Schema]'
 
 
 def _is_int(value: Any) -> bool:

@@ -17,6 +17,7 @@ from rlframe.utils.serialize import checked_bits, checked_words
 
 COLLECT, EVALUATE, SCORE = 'collect', 'evaluate', 'score'
 """Purposes with separate env seeds: training, evaluation during training, scoring of a finished policy."""
+BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
 
 
 def _key(name: str) -> int:
@@ -128,9 +129,6 @@ def set_global_rng_state(state: Mapping[str, Any]) -> None:
         for i, generator in enumerate(state.get('cuda', {}).values()):
             if i < torch.cuda.device_count():
                 torch.cuda.set_rng_state(generator, i)
-
-
-BIT_GENERATORS = ('MT19937', 'PCG64', 'PCG64DXSM', 'Philox', 'SFC64')
 
 
 def bit_generator_cls(name: Any) -> Any:

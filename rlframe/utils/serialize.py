@@ -26,6 +26,12 @@ MAX_DEPTH = 20
 
 FACTORY = 'Use a module-level factory: a function or class that makes such parts itself in the other process.'
 """Remedy for objects that are built in one process and needed in another."""
+MT19937_WORDS, PHILOX_WORDS = 624, 4
+"""Number of random words that these generators hold; the position after the last one means that none are left."""
+Array: TypeAlias = npt.NDArray[Any]
+
+ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
+"""Kinds of components that an actor may be made of."""
 
 
 def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
@@ -117,10 +123,6 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
         yield from ((f'.{key}', inner) for key, inner in getattr(value, '__dict__', {}).items())
 
 
-MT19937_WORDS, PHILOX_WORDS = 624, 4
-"""Number of random words that these generators hold; the position after the last one means that none are left."""
-
-
 def checked_bits(state: Any) -> Any:
     """Returns the state of a bit generator if it is valid.
 
@@ -155,9 +157,6 @@ def _check(position: Any, most: int) -> None:
         raise ValueError(f'the position {position!r} of a random generator is none of 0 to {most}')
 
 
-Array: TypeAlias = npt.NDArray[Any]
-
-
 def struct_dtype(fields: Mapping[str, tuple[Any, tuple[int, ...]]]) -> np.dtype[Any]:
     """Returns a dtype for rows with these fields, laid out so that each field can be wrapped as a tensor.
 
@@ -184,10 +183,6 @@ def leaves(array: Array, path: str = '') -> Iterator[tuple[str, Array]]:
 def field_path(path: str, name: str) -> str:
     """Formats a field for an error: ``obs['camera']``, or ``obs[1]`` if it is part of a tuple."""
     return f'{path}[{name if name.isdigit() else repr(name)}]'
-
-
-ACTING = ('env', 'env_manager', 'policy', 'model', 'collector', 'evaluator')
-"""Kinds of components that an actor may be made of."""
 
 
 def components_of_script(kinds: Iterable[str] = ACTING) -> bytes:

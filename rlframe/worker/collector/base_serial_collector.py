@@ -23,6 +23,17 @@ from rlframe.worker.collector.ding_policy import as_rows
 from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
 
+SCHEDULE = 'env_schedule'
+"""Name of a curriculum's values among the settings of a round."""
+STATE = {
+    'env': DICT,
+    'rollout': DICT,
+    'log': DICT,
+    'recorder': DICT,
+    'last_print_iter': INT,
+    'discarded': COUNT,
+}
+
 
 class Resettable(ABC):
     """A collector or an evaluator: both use an env and a face of a policy, which can be replaced."""
@@ -223,18 +234,6 @@ class ISerialCollector(Configurable, Resettable):
         """Closes the envs; may be called twice."""
         if self._env is not None:
             self._env.close()
-
-
-SCHEDULE = 'env_schedule'
-"""Name of a curriculum's values among the settings of a round."""
-STATE = {
-    'env': DICT,
-    'rollout': DICT,
-    'log': DICT,
-    'recorder': DICT,
-    'last_print_iter': INT,
-    'discarded': COUNT,
-}
 
 
 class SerialCollectorConfig(Section):

@@ -25,6 +25,10 @@ from rlframe.worker.collector.serial_collector import (
     SampleSerialCollector,
 )
 
+ARRAYS = ('return', 'length', 'first', 'count')
+"""Attributes of ``PlayerRecorder`` that are saved."""
+Infos = list[list[dict[str, Any]]]
+
 
 class PlayerLog:
     """The players' returns in the last episodes."""
@@ -61,10 +65,6 @@ class PlayerLog:
         """Continues from ``state()``."""
         check_state(state, list_of(list_of(NUMBER)))
         self._window = deque(map(list, state), maxlen=WINDOW)
-
-
-ARRAYS = ('return', 'length', 'first', 'count')
-"""Attributes of ``PlayerRecorder`` that are saved."""
 
 
 class PlayerRecorder:
@@ -263,9 +263,6 @@ class PlayerRecorder:
         load_arrays(self, ARRAYS, state)
         self.log.load_state(state['window'])
         self._results = [[dict(info) for info in results] for results in state['told']]
-
-
-Infos = list[list[dict[str, Any]]]
 
 
 class PlayerCollectorConfig(SerialCollectorConfig):

@@ -35,6 +35,8 @@ OTHERS = frozenset(
 
 Wanted = Collection[str] | None
 """The names that are logged; None: all."""
+WINDOW = 100
+"""Episodes that a windowed mean is taken over."""
 
 
 def wanted_names(value: Any) -> Wanted:
@@ -124,10 +126,6 @@ class InfoSums:
         """Restores the sums."""
         sums: FloatArray = state.get('info_sums', np.zeros((0, 2)))
         self._sums = dict(zip(state.get('info_names', ()), sums.tolist(), strict=True))
-
-
-WINDOW = 100
-"""Episodes that a windowed mean is taken over."""
 
 
 class Episodes(NamedTuple):

@@ -25,6 +25,18 @@ if TYPE_CHECKING:
 else:
     torch = LazyModule('torch')
 
+Columns = dict[str, 'torch.Tensor']
+
+ACTIONS = 'actions'
+"""Purpose of the seed of the generator that draws actions."""
+NO_INFOS = Field(
+    None,
+    type=(str, list, type(None)),
+    doc='None: infos of envs of tensors are not read',
+    check=lambda value: '' if value is None else 'None: infos of envs of tensors are not read',
+)
+NO_MARKS = Field(False, choices=(False,), doc='False: these rows go to no replay buffer')
+
 
 def to_tensor_transitions(
     data: Batch | Sequence[Mapping[str, Any]], shallow_copy_next_obs: bool = True
@@ -54,9 +66,6 @@ def to_tensor_transitions(
             shared = shallow_copy_next_obs and i + 1 < len(rows)
             rows[i]['next_obs'] = rows[i + 1]['obs'] if shared else tensor(row['next_obs'])
     return rows
-
-
-Columns = dict[str, 'torch.Tensor']
 
 
 class Block(NamedTuple):
@@ -209,17 +218,6 @@ def _mode_of(policy: Any, device: torch.device) -> TensorMode:
             remedy='Or set env.kwargs.device, if the class of the envs takes a device.',
         )
     return mode
-
-
-ACTIONS = 'actions'
-"""Purpose of the seed of the generator that draws actions."""
-NO_INFOS = Field(
-    None,
-    type=(str, list, type(None)),
-    doc='None: infos of envs of tensors are not read',
-    check=lambda value: '' if value is None else 'None: infos of envs of tensors are not read',
-)
-NO_MARKS = Field(False, choices=(False,), doc='False: these rows go to no replay buffer')
 
 
 @SERIAL_COLLECTOR_REGISTRY.register('tensor')

@@ -22,6 +22,13 @@ from rlframe.utils.seed import EVALUATE
 from rlframe.worker.collector.base_serial_collector import Resettable
 from rlframe.worker.collector.episode_log import episode_quota
 
+SaveCheckpoint = Callable[[str], Any]
+
+SCORE = Kind(
+    'a number, or the result of a metric: a dict or None',
+    lambda value: NUMBER.fits(value) or value is None or isinstance(value, Mapping),
+)
+
 
 class Picture(NamedTuple):
     """A compressed picture; those of most envs become a hundred times smaller."""
@@ -106,15 +113,6 @@ class Clips:
 
 def _unpacked(picture: Picture) -> Array:
     return np.frombuffer(zlib.decompress(picture.content), np.uint8).reshape(picture.shape)
-
-
-SaveCheckpoint = Callable[[str], Any]
-
-
-SCORE = Kind(
-    'a number, or the result of a metric: a dict or None',
-    lambda value: NUMBER.fits(value) or value is None or isinstance(value, Mapping),
-)
 
 
 class EvalResult(NamedTuple):

@@ -19,6 +19,18 @@ from rlframe.worker.collector.episode_log import ALL, wanted_names
 if TYPE_CHECKING:
     import gymnasium
 
+INFO = 'info/'
+"""Start of the names under which an evaluator returns the numbers in the infos of its episodes."""
+METRICS = ComponentList(
+    ['returns', 'length', 'success_rate'],
+    type=list,
+    doc='metrics of each evaluation; returns are always among them',
+    may_change=True,
+    reaches='code',
+    registry=EVAL_METRIC_REGISTRY,
+)
+"""The option ``metrics`` of evaluators."""
+
 
 class IMetric(ABC):
     """Scores outputs, and compares two scores. A score is a dict of numbers."""
@@ -94,10 +106,6 @@ def action_metric(space: gymnasium.Space[Any]) -> IMetric:
     return SquaredErrorMetric() if any(type(part).__name__ == 'Box' for part in parts) else AccuracyMetric()
 
 
-INFO = 'info/'
-"""Start of the names under which an evaluator returns the numbers in the infos of its episodes."""
-
-
 class PlayedEpisodes(NamedTuple):
     """The finished episodes of one evaluation."""
 
@@ -168,17 +176,6 @@ class InterquartileMetric(EvalMetric):
 
     def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
         return {'iqm_reward': float(interquartile_mean(episodes.returns))}
-
-
-METRICS = ComponentList(
-    ['returns', 'length', 'success_rate'],
-    type=list,
-    doc='metrics of each evaluation; returns are always among them',
-    may_change=True,
-    reaches='code',
-    registry=EVAL_METRIC_REGISTRY,
-)
-"""The option ``metrics`` of evaluators."""
 
 
 def evaluation_metrics(

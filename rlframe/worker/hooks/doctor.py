@@ -16,6 +16,8 @@ from rlframe.utils.field import Section, option
 from rlframe.utils.schema import COUNT, NUMBER, dict_of, list_of
 from rlframe.worker.hooks.run_hook import RunHook, RunView
 
+logger = logging.getLogger('rlframe.doctor')
+
 HISTORY = 50
 """Scores that checks look back at."""
 STALLED = 3
@@ -201,7 +203,6 @@ CHECKS: dict[str, Callable[[Exam, float], str]] = {
 
 A check returns one line that says what was seen and what to change, or an empty string.
 """
-logger = logging.getLogger('rlframe.doctor')
 
 
 class DoctorConfig(Section):

@@ -24,6 +24,13 @@ TIMES = 'time/'
 """Start of the tags that differ in each run, even with the same seed."""
 OF_THE_MACHINE = (TIMES, 'ray/', 'process/', CHANGED)
 """Start of the tags that tell of where a run runs, or how it was resumed."""
+PREFIXES = ('before_', 'after_', 'on_')
+"""Beginnings of the names of methods that are events."""
+OF_THE_COLLECTOR = ('before_collect', 'after_env_step', 'after_collect')
+"""Events that parallel mode does not have, as its collectors are in other processes."""
+SHOWN = ('folder', 'progress', 'evaluator', 'writer', 'replay_buffer')
+"""Parts of every pipeline that its hooks see."""
+STATE = {'hooks': dict_of(DICT), 'metrics': dict_of(NUMBER)}
 
 
 @dataclasses.dataclass
@@ -98,12 +105,6 @@ class RunView:
         """Returns the last metrics of training, which are the only part of the view that nobody else saves."""
         found = dict(getattr(self.writer, 'latest', {}))  # a copy, as other threads may write
         return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}
-
-
-PREFIXES = ('before_', 'after_', 'on_')
-"""Beginnings of the names of methods that are events."""
-OF_THE_COLLECTOR = ('before_collect', 'after_env_step', 'after_collect')
-"""Events that parallel mode does not have, as its collectors are in other processes."""
 
 
 class RunHook(Configurable):
@@ -201,9 +202,6 @@ def overrides(cls: type[RunHook], event: str) -> bool:
     return getattr(cls, event) is not getattr(RunHook, event)
 
 
-SHOWN = ('folder', 'progress', 'evaluator', 'writer', 'replay_buffer')
-"""Parts of every pipeline that its hooks see."""
-STATE = {'hooks': dict_of(DICT), 'metrics': dict_of(NUMBER)}
 Method = Callable[[RunView], None]
 
 

@@ -35,6 +35,7 @@ from rlframe.worker.learner.learner_hook import (
 
 MONITOR_WINDOW = 1000
 """Most iterations that a mean of training variables is taken over."""
+STATE = {'policy': DICT, 'progress': DICT, 'learned_at?': COUNT}
 
 
 def _is_series(value: Any) -> bool:
@@ -94,9 +95,6 @@ class Monitor:
         means = self.means()
         self._values = {}
         return means
-
-
-STATE = {'policy': DICT, 'progress': DICT, 'learned_at?': COUNT}
 
 
 class LoaderConfig(Section):

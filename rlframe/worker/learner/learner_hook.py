@@ -30,6 +30,13 @@ SHORTHANDS = {
 H = TypeVar('H', bound=type)
 Hooks = dict[str, list['LearnerHook']]
 
+_PLAIN_HOOKS = {'save_ckpt': {'freq'}, 'log_show': {'freq'}, 'log_reduce': set()}
+"""Types of hooks that stay in the run folder, and their own options."""
+_PLAIN_OPTIONS = {'type', 'import_names', 'name', 'position', 'priority'}
+
+TAGS = {'cur_lr': 'learning_rate'}
+"""Training variables with a different tag name."""
+
 
 class LearnerHook(ABC):
     """Called with the learner at one position; hooks of lower priority run first, equal ones in the order of adding.
@@ -185,11 +192,6 @@ def _is_none(value: Any) -> bool:
     return value is None or value is False or value == ''
 
 
-_PLAIN_HOOKS = {'save_ckpt': {'freq'}, 'log_show': {'freq'}, 'log_reduce': set()}
-"""Types of hooks that stay in the run folder, and their own options."""
-_PLAIN_OPTIONS = {'type', 'import_names', 'name', 'position', 'priority'}
-
-
 def are_plain_hooks(cfg: Any) -> bool:
     """Whether all hooks of a section stay in the run folder: built-in ones that do not load a checkpoint."""
     return isinstance(cfg, Mapping) and all(_is_plain_hook(key, value) for key, value in cfg.items())
@@ -222,10 +224,6 @@ def check_hooks(cfg: Mapping[str, Any]) -> str:
         elif SHORTHANDS[key][3] == 'freq' and not _is_none(value) and (form := interval_problem(value)):
             return f'{key} to be False, or {form}'
     return ''
-
-
-TAGS = {'cur_lr': 'learning_rate'}
-"""Training variables with a different tag name."""
 
 
 @register_learner_hook('load_ckpt')

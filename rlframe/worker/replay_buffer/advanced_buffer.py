@@ -32,6 +32,8 @@ SWEEP = 256
 
 KEPT_RATIO = 'the loop, or the coordinator, keeps the ratio of updates to collection'
 
+KEY = 'set_buffer_size'
+
 
 class ControlConfig(Section):
     """Section ``thruput_controller``."""
@@ -250,9 +252,6 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             storage.drop_oldest(count)
             if count < len(slot):
                 break
-
-
-KEY = 'set_buffer_size'
 
 
 def _check_function(value: Any) -> str:

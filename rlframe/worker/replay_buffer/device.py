@@ -21,6 +21,9 @@ else:
 
 DEVICE_KEY = 'policy.other.replay_buffer.device'
 
+CHUNK_BYTES = 16 * 2**20
+"""Largest part of a column that is copied between main memory and a device at a time."""
+
 
 def _check_device(name: str) -> str:
     return '' if re.fullmatch(r'cpu|cuda(:\d+)?', name) else "'cpu', 'cuda' or 'cuda:0', 'cuda:1', ..."
@@ -34,8 +37,6 @@ DEVICE = option(
     may_change=True,
 )
 """The option ``device`` of replay buffers."""
-CHUNK_BYTES = 16 * 2**20
-"""Largest part of a column that is copied between main memory and a device at a time."""
 
 
 class DeviceColumn:

@@ -27,6 +27,13 @@ from rlframe.worker.replay_buffer.device import DeviceColumn, check_memory
 if TYPE_CHECKING:
     import torch
 
+ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
+"""Columns that a sample by priority has in addition to the pushed ones; pushed columns of these names are not stored."""
+Columns = dict[str, Any]
+"""Names to arrays, or to columns of a device, which are used as arrays; for a nested ``Batch``, to more ``Columns``."""
+IN_MAIN_MEMORY = ('collect_iter',)
+"""Columns that the buffer itself reads when it samples; asking a device for them would be to wait for it."""
+
 
 def to_numpy(column: Any) -> Any:
     """Returns a column as numpy, a mapping of columns as a ``Batch``; copies only from a device."""
@@ -81,10 +88,6 @@ def stack_items(items: Sequence[Mapping[str, Any]]) -> Batch:
         raise
 
 
-ADDED = frozenset({'replay_unique_id', 'replay_buffer_idx', 'priority', 'IS', 'use', 'staleness'})
-"""Columns that a sample by priority has in addition to the pushed ones; pushed columns of these names are not stored."""
-
-
 def split_priority(rows: Batch) -> tuple[Batch, FloatArray | None]:
     """Parts pushed priorities, float64 [n], None if there are none, from the rest, without the columns that a sample adds."""
     if ADDED.isdisjoint(rows.keys()):
@@ -132,10 +135,6 @@ def vector(values: Any, dtype: type[np.generic]) -> Array:
         same: Array = values
         return same
     return np.array(values, dtype).reshape(-1)
-
-
-Columns = dict[str, Any]
-"""Names to arrays, or to columns of a device, which are used as arrays; for a nested ``Batch``, to more ``Columns``."""
 
 
 class Storage(Protocol):
@@ -275,10 +274,6 @@ class Ring:
             raise CheckpointStateError(
                 f'the state should have {rows} of a replay buffer, but has {len(self)} rows'
             )
-
-
-IN_MAIN_MEMORY = ('collect_iter',)
-"""Columns that the buffer itself reads when it samples; asking a device for them would be to wait for it."""
 
 
 class RingStorage(Ring):

@@ -23,6 +23,16 @@ from numba.extending import intrinsic
 from rlframe.data.timestep import FloatArray, IntArray, aligned_zeros
 from rlframe.worker.replay_buffer.kernels import kernel
 
+Nodes = tuple[FloatArray, FloatArray, FloatArray, IntArray]
+"""A tree: weights and priorities of the leaves, float32 [blocks, 2, FANOUT], a block in one cache line; sums, float64 [blocks,
+FANOUT], and smallest weights present, float32 [blocks, FANOUT], below each node; and the first block of each level above the
+leaves in these two, the root last, int64 [levels]."""
+FANOUT = 8
+MAX_PRIORITY = 1e30
+"""Above it a sum of weights could overflow; an error of that size is a divergence, not a priority."""
+WEIGHT, PRIORITY = 0, 1
+"""Rows of a block of leaves."""
+
 
 def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
     """Returns the types and the code of ``ask_for``: LLVM's ``prefetch`` to read, into all caches."""
@@ -44,17 +54,6 @@ def _prefetch(typing_context: Any, array: Any, row: Any) -> Any:
 
 ask_for = cast(Callable[[Any, Any], None], intrinsic(_prefetch))
 """Asks for the cache line where a row of an array begins, without waiting for it; for kernels."""
-
-
-Nodes = tuple[FloatArray, FloatArray, FloatArray, IntArray]
-"""A tree: weights and priorities of the leaves, float32 [blocks, 2, FANOUT], a block in one cache line; sums, float64 [blocks,
-FANOUT], and smallest weights present, float32 [blocks, FANOUT], below each node; and the first block of each level above the
-leaves in these two, the root last, int64 [levels]."""
-FANOUT = 8
-MAX_PRIORITY = 1e30
-"""Above it a sum of weights could overflow; an error of that size is a divergence, not a priority."""
-WEIGHT, PRIORITY = 0, 1
-"""Rows of a block of leaves."""
 
 
 def empty_tree(capacity: int) -> Nodes:
