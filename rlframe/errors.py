@@ -77,7 +77,7 @@ class ConfigWarning(UserWarning):
 
 
 class RunWarning(UserWarning):
-    """A run that may behave differently from what its user expects."""
+    """A run that may behave differently than its user expects."""
 
 
 class RegistryError(ConfigError, KeyError):

@@ -290,7 +290,7 @@ def _of_a_backend(keys: Iterable[str]) -> tuple[list[str], str] | None:
 
 
 def _read_table() -> tuple[dict[str, Alternatives], dict[tuple[str, str], str]]:
-    """Returns the options that may be meant, by foreign name, and what they are, by option and foreign name."""
+    """Returns the candidate options by foreign name, and the conversions by option and foreign name."""
     found: dict[str, Alternatives] = {}
     converted: dict[tuple[str, str], str] = {}
     lines = re.findall(r'^(\S+):((?:\s+\w+)+)(?:\s+=\s+(.+(?:\n {4}.+)*))?$', TABLE, re.MULTILINE)
@@ -303,7 +303,7 @@ def _read_table() -> tuple[dict[str, Alternatives], dict[tuple[str, str], str]]:
 
 
 SYNONYMS, CONVERTED = _read_table()
-"""Options that may be meant, by foreign name in lower case; what an option is, by its dotted key and a foreign name."""
+"""Candidate options by foreign name in lower case; conversions by the option's dotted key and a foreign name."""
 
 
 def hint_of(name: str, keys: Sequence[str]) -> str:

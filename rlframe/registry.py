@@ -140,7 +140,7 @@ def import_named(tree: dict[str, Any]) -> None:
 
 
 def named_object(path: str, where: str) -> Any:
-    """Returns what ``module:name`` names.
+    """Returns the object that ``module:name`` names.
 
     Raises:
         ConfigError: If there is nothing of that name.

@@ -54,16 +54,16 @@ CALL_SECONDS = 30.0
 """Longest time of one call of the env."""
 COLOUR = re.compile(r'\x1b\[[0-9;]*m|^WARN: ')
 NOISE, HINTS = ('infinity. This is probably too',), ('we recommend',)
-"""Words of remarks of Gymnasium's check that say nothing here, and of those that are only recommendations."""
+"""Words by which remarks of Gymnasium's check are recognised: irrelevant here, or only recommendations."""
 NUMPY_BOOL = 'truncates after 1 step'
-"""What Gymnasium's check says of a flag that is a numpy bool."""
+"""Gymnasium's remark about a flag that is a numpy bool."""
 NOT_SAVED = 'A resumed run begins new episodes. For exact resume, give it get_state() and set_state(state).'
-"""What follows if a state cannot be saved, and the remedy."""
+"""Consequence of a state that cannot be saved, and the remedy."""
 KEPT = (
     'Set all that an episode changes in reset(). In place of a wrapper that learns statistics:'
     ' policy.normalize_obs=True, or normalize_reward.'
 )
-"""How to mend an env that remembers earlier episodes."""
+"""Remedy for an env that remembers earlier episodes."""
 Severity = Literal['error', 'warning', 'note']
 FIXES = (
     ('expected a bool', 'Return bool(...) of it.'),
@@ -78,7 +78,7 @@ FIXES = (
 NOT_FINITE = 'Guard the division, root or logarithm that gives it, or end the episode before.'
 STDLIB, OWN = (re.escape(str(path)) for path in (sysconfig.get_path('stdlib'), Path(__file__).parents[1]))
 LIBRARY = re.compile(f'^{STDLIB}/(?!site-packages)|^{OWN}/|/gymnasium/')
-"""Files whose code is not that of an env."""
+"""Files of rlframe and Gymnasium, which are not the env's own code."""
 ROW = ('obs', 'reward', 'terminated', 'truncated', 'action')
 """Parts of a transition, or of the first observation of an episode, as comparable data."""
 
@@ -91,9 +91,9 @@ class Finding(NamedTuple):
     check: str
     """The check."""
     seen: str
-    """What was seen."""
+    """The observed fault."""
     fix: str = ''
-    """How to mend it."""
+    """The remedy."""
     where: str = ''
     """File and line."""
 
@@ -155,7 +155,7 @@ class FirstLine(io.TextIOBase):
 
 
 class Played:
-    """What random actions led to."""
+    """The episode that random actions played."""
 
     def __init__(self, last: Any = None) -> None:
         self.last = last
@@ -176,7 +176,7 @@ class Played:
 
 
 def first_difference(one: Played, other: Played) -> str:
-    """Returns the first difference of what the same actions led to, in words; empty if there is none."""
+    """Returns the first difference between two episodes of the same actions, in words; empty if there is none."""
     for number, (left, right) in enumerate(zip(one.rows, other.rows, strict=True)):
         for name, mine, others in zip(ROW, left, right, strict=True):
             if mine != others:

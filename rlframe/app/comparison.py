@@ -62,7 +62,7 @@ def _interval(values: Array) -> tuple[Any, Any]:
 
 
 def estimate(scores: Sequence[float]) -> dict[str, float]:
-    """Returns the interquartile mean of runs as ``value``, and its bootstrap interval; that of one run is its score."""
+    """Returns the interquartile mean of the runs' scores as ``value``, with its bootstrap interval; for one run, its score."""
     array = np.asarray(scores, float)
     value = float(interquartile_mean(array))
     low, high = bootstrap(array, interquartile_mean) if len(scores) > 1 else (value, value)
@@ -136,7 +136,7 @@ class Group(NamedTuple):
 
 
 def smoothed(values: np.ndarray[Any, Any], window: int) -> np.ndarray[Any, Any]:
-    """Returns the mean of each value and of those before it, ``window`` values in all."""
+    """Returns the moving average over the last ``window`` values."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     ends = np.arange(1, len(values) + 1)
     starts = np.maximum(ends - window, 0)
@@ -226,7 +226,7 @@ def compare_runs(runs: Sequence[SavedRun]) -> dict[str, Any]:
 
 
 def _row(group: Group, metric: str) -> dict[str, Any]:
-    """Returns the results of a group: means over its runs, and over those that reached the goal of the steps to it."""
+    """Returns the results of a group: means over its runs; the mean steps to the goal over the runs that reached it."""
     curves = group.curves(metric)
     runs = group.runs
     reached = [steps for run in runs if math.isfinite(steps := run.steps_to_goal())]
@@ -276,7 +276,7 @@ def as_text(found: Mapping[str, Any]) -> str:
 
 
 def _options_text(options: Sequence[Mapping[str, Any]], head: tuple[str, list[str]]) -> str:
-    """Returns the options that all groups have; those of single policies are counted."""
+    """Returns the options that all groups share, and the number of options that only some policies have."""
     columns = {key: [each[key] for each in options] for key in options[0]}
     shared = [key for key, values in columns.items() if None not in values] or list(columns)
     cells = [(key, list(map(shown, columns[key]))) for key in shared[:MOST_OPTIONS]]

@@ -26,7 +26,7 @@ from rlframe.utils.field import REQUIRED, Field, to_plain
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
 RUN = 'every run'
-"""Who declares the options that belong to no component."""
+"""Owner of the options that belong to no component."""
 Facts = Mapping[str, Any]
 
 MOST_IN_FULL = 3
@@ -273,7 +273,7 @@ def _default(facts: Facts) -> str:
 
 
 def _names(components: Sequence[str]) -> str:
-    """Returns components, those of a kind together: ``policy dqn, ppo; learner base``."""
+    """Returns components by kind: ``policy dqn, ppo; learner base``."""
     kinds: dict[str, list[str]] = {}
     for each in components:
         kind, _, name = each.partition(' ')

@@ -201,7 +201,7 @@ def scatter_panels(
 
 
 def _places(axes: Axes, values: Sequence[Any]) -> Sequence[Any]:
-    """Prepares the x axis for the values of an option, and returns what to draw: numbers, or all as categories."""
+    """Prepares the x axis for the values of an option, and returns the values to draw: numbers, or categories."""
     if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
         axes.tick_params(axis='x', labelrotation=35, labelsize=8)
         return [textwrap.shorten(str(value), LONGEST, placeholder='...') for value in values]

@@ -17,7 +17,7 @@ MOST_SPACES = 40
 
 
 def envs_text(pattern: str | None, width: int) -> str:
-    """Returns the envs that are installed as text: how many by family, or those whose id contains a text.
+    """Returns the installed envs as text: their number by family, or the ids that contain a text.
 
     Args:
         pattern: Part of the ids or the name of a family, in any case; None: all.

@@ -23,9 +23,9 @@ from rlframe.utils.seed import SCORE, env_seed, set_seed
 from rlframe.worker.collector.rollout import EpisodeLimit
 
 WINDOW, TEXT = 'human', 'ansi'
-"""Render modes of Gymnasium, by what they are used for here."""
+"""Render modes of Gymnasium: one for a window, one for text."""
 DISPLAYS = ('DISPLAY', 'WAYLAND_DISPLAY', 'SDL_VIDEODRIVER')
-"""Environment variables of which one is set where windows can be opened on Linux."""
+"""Environment variables of displays: Linux can open windows if one of them is set."""
 
 
 class Episode(NamedTuple):

@@ -69,7 +69,7 @@ def play_game(
 
 
 def _play(manager: BaseEnvManager, joint: JointPolicy, seed: int, say: Say) -> tuple[float, int, str]:
-    """Plays one game, and says who won."""
+    """Plays one game, and prints the winner."""
     manager.reset(seed=[seed])
     joint.reset(None)
     returns = np.zeros(joint.player_num)

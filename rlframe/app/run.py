@@ -76,7 +76,7 @@ class Run:
         """The compiled config."""
         self._model, self._trust, self._hooks, self._failed = model, trust, hooks, failed
         self.progress_shown = True
-        """Whether ``train`` and ``resume`` show the progress if they are not told otherwise."""
+        """Whether ``train`` and ``resume`` show the progress by default."""
         self._pipeline: SerialPipeline | ParallelPipeline | None = None
         self._saved: OpenCheckpoint | None = None
         self.solved = False

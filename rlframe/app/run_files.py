@@ -80,7 +80,7 @@ class MetricColumns(Mapping[str, Array]):
 
     @property
     def tags(self) -> list[str]:
-        """Names of the metrics that have a number, those of evaluations and episodes first."""
+        """Names of the metrics with numbers, metrics of evaluations and episodes first."""
         tags = [name for name, (rows, _) in self._found.items() if rows and name not in FACTS]
         return sorted(tags, key=lambda tag: (TAG_ORDER.get(tag.partition('/')[0], 4), tag))
 
@@ -97,7 +97,7 @@ class MetricColumns(Mapping[str, Array]):
         return values[-1] if values else math.nan
 
     def rows(self, tags: Sequence[str]) -> Array:
-        """Returns env step and values of tags that are written together, the first of which exists; float64 [K, 1 + tags]."""
+        """Returns env step and values of tags that are written together; the first tag must exist. float64 [K, 1 + tags]."""
         none = np.full(self._len, math.nan)
         columns: Array = np.stack([self['envstep'], *(self.get(tag, none) for tag in tags)], axis=1)
         return columns.compress(np.isfinite(columns[:, 1]), axis=0)
@@ -198,7 +198,7 @@ class SavedRun:
 
 
 def is_run(folder: Path) -> bool:
-    """Whether a folder is that of a run; a search of Ray Tune has a config as well, but no run of its own."""
+    """Whether a folder is a run folder; the folder of a search has a config as well, but no run."""
     return os.path.isfile(folder / CONFIG) and not os.path.isfile(
         folder / 'search.json'
     )  # False for long names
@@ -220,7 +220,7 @@ def find_runs(paths: Sequence[str | Path]) -> list[Path]:
 
 
 def not_a_run(path: Path) -> ExperimentDirError:
-    """Returns the error for a path that is no run, with the nearest run folder next to it, or some of those there."""
+    """Returns the error for a path that is no run, with the most similar run folder beside it, or some run folders there."""
     what = 'this is no run folder, as it has no config.json' if os.path.isdir(path) else 'no such run folder'
     names = sorted(each.name for each in _entries(path.absolute().parent) if is_run(each))
     end = ', ...' if len(names) > 5 else '.'

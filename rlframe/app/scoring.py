@@ -89,13 +89,13 @@ class Request(NamedTuple):
     """The episodes that a user asks for."""
 
     episodes: int
-    """How many episodes."""
+    """Number of episodes."""
     seed: int = 0
     """Selects the episodes: episode k has the seed f(seed, k), which training never uses."""
     video: str | None = None
     """Folder for films of the worst, the median and the best episode."""
     overrides: Sequence[str] = ()
-    """Options that replace those of the run."""
+    """Overrides of the run's options."""
     trust: bool = False
     """Whether the config of a foreign run may reach beyond the run."""
     model: Any = None

@@ -222,7 +222,7 @@ class _Team:
 
 
 def main() -> None:
-    """Trains one seed in a process of its own: as the config on stdin says, telling the parent about it.
+    """Trains one seed in its own process, by the config on stdin, and reports to the parent.
 
     Stdin also says whether to resume the newest run of the config, and the folder of the runs. SIGTERM saves the run and ends it.
     """

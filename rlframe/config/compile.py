@@ -320,7 +320,7 @@ def user_tree(
     overrides: Sequence[str] | Mapping[str, Any] = (),
     given: Mapping[str, Any] | None = None,
 ) -> tuple[Tree, list[ConfigError]]:
-    """Lays everything the user said into the merged tree; later sources win.
+    """Merges all settings of the user into one tree; later sources win.
 
     ``overrides`` are ``key=value`` texts, or dotted keys with their values; ``given`` are top-level keys that the caller
     sets, unless to ``None``.

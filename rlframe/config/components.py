@@ -1,4 +1,4 @@
-"""Finds the classes that a config names, and all their options, also those of the backends in which they run."""
+"""Finds the classes that a config names, and the options of these classes and of their backends."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def hook_parts(tree: Mapping[str, Any]) -> tuple[Component, ...]:
 
 
 def _open_hooks(tree: Tree, errors: list[ConfigError]) -> Options:
-    """Completes the section of hooks: those of every run are added, and ``True`` is a hook with default options.
+    """Completes the section of hooks: adds the hooks of every run; ``True`` is a hook with default options.
 
     Returns:
         Options of the hooks that are switched off.
@@ -351,7 +351,7 @@ def _keep_only_components(tree: Tree, part: Component) -> None:
 
 
 def with_backend(tree: Tree, part: Component, own: Options, errors: list[ConfigError]) -> Options:
-    """Adds the options of the backend that a section names to those of its component.
+    """Adds the options of a section's backend to the options of its component.
 
     An unknown backend is an error: its name is removed from the tree, and the options of all backends are accepted.
 

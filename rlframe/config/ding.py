@@ -166,7 +166,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
 
 
 def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
-    """Yields what would be another algorithm here: the key, the reason and the remedy."""
+    """Yields keys that would select another algorithm here: the key, the reason and the remedy."""
     for name, what in ding_table.OTHER_LEARNING.items():
         if name in draft.create or name in draft.main:
             where = f'create_config.{name}' if name in draft.create else name
@@ -210,7 +210,7 @@ def _translate_types(draft: Draft) -> None:
 
 
 def _translate_collector(draft: Draft) -> None:
-    """Splits DI-engine's parallel collector in two: the one that serves a coordinator, and the serial one it drives."""
+    """Splits DI-engine's parallel collector into the parallel collector and the serial one that it drives."""
     given = draft.kind('collector')
     if given not in PARALLEL_TYPES:
         return

@@ -127,7 +127,7 @@ class Draft:
 
 
 def parallel_mode(draft: Draft) -> None:
-    """Moves the options of workers, coordinator and league to their places; drops those that have none."""
+    """Moves the options of workers, coordinator and league to their places; drops options without a counterpart."""
     if draft.is_parallel:
         for old, new in TO_PARALLEL:
             value = draft.take(old)
@@ -344,7 +344,7 @@ def vtrace(draft: Draft) -> None:
 
 
 def entropy_weight(draft: Draft) -> None:
-    """Merges SAC's ``auto_alpha`` and ``alpha``; that of SQN is always learned."""
+    """Merges SAC's ``auto_alpha`` and ``alpha``; SQN always learns alpha."""
     if not draft.is_a('soft', 'SQNPolicy'):
         return
     key = 'policy.learn.auto_alpha'
@@ -360,7 +360,7 @@ def entropy_weight(draft: Draft) -> None:
 
 
 def whole_rounds(draft: Draft) -> None:
-    """Makes all of a round the batch of PG, as DI-engine does whatever ``batch_size`` says."""
+    """Makes the whole round PG's batch, as DI-engine does regardless of ``batch_size``."""
     key = 'policy.learn.batch_size'
     given = draft.take(key) if draft.policy == 'pg' else MISSING
     if given is not MISSING:

@@ -65,7 +65,7 @@ TYPES: dict[str, dict[str, str]] = {
 PARALLEL = ('commander', 'comm_learner', 'comm_collector')
 """Sections of ``create_config`` that the parallel mode adds."""
 COMM = PARALLEL[1:]
-"""Those of them that a config of rlframe's parallel mode needs."""
+"""The sections that a config of rlframe's parallel mode needs, too."""
 TYPED = ('learner', *COMM)
 """Sections of ``create_config`` whose type DI-engine also reads from keys such as ``learner_type``."""
 TYPE_PLACES = ('system_config', 'policy', 'policy.learn', 'policy.learn.learner', 'policy.collect.collector')
@@ -79,7 +79,7 @@ OTHER_LEARNING = {
     'world_model': 'world model',
     'bco': 'behaviour cloning from observation',
 }
-"""Sections without a counterpart in rlframe that change how a policy learns, and what they configure."""
+"""Sections of other algorithms, which have no counterpart in rlframe, and their subjects."""
 OTHER_RUNS = {
     'policy.collect.save_path': (
         'this config records data with a trained policy, and trains nothing',
@@ -92,7 +92,7 @@ OTHER_RUNS = {
 }
 """Keys of configs that do not train the policy which they name, with the reason and the remedy."""
 LISTED = 'docs/from_ding.md has all keys that are not translated.'
-"""Where to read about a key that would be another algorithm here."""
+"""Page about keys that would select another algorithm here."""
 INSTEAD = {
     'ppof': "'ppo' has its network and loss as options.",
 }
@@ -287,7 +287,7 @@ def _kinds(cls: Any) -> frozenset[str]:
 
 
 def kinds_of(policy: str) -> frozenset[str]:
-    """Returns what the tables call the kinds of a built-in policy; nothing for any other.
+    """Returns the kinds of a built-in policy, by the names in the tables; none for other policies.
 
     They are the names of its classes, 'on-policy', 'soft' if it has critics and an actor that is rewarded for entropy, and
     'copies' if its target network is copied now and then, by default.
@@ -299,7 +299,7 @@ def kinds_of(policy: str) -> frozenset[str]:
 
 
 def renamed(policy: str) -> Iterator[tuple[str, str]]:
-    """Yields DI-engine's keys of a policy and the keys that they are here, its own before those of its kind."""
+    """Yields DI-engine's keys of a policy with rlframe's keys, the policy's own before its kind's."""
     kinds = kinds_of(policy)
     if kinds:
         options = POLICY_REGISTRY.get(policy).ding.options
@@ -331,7 +331,7 @@ def defaults(policy: str) -> dict[str, Any]:
 
 
 def type_here(name: str) -> str:
-    """Returns what a policy of DI-engine is called here."""
+    """Returns rlframe's name of a policy of DI-engine."""
     if name in POLICY_REGISTRY:
         return name
     own = (known for known in POLICY_REGISTRY.names() if POLICY_REGISTRY.is_builtin(known))

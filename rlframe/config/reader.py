@@ -214,7 +214,7 @@ def _accepted() -> str:
 
 
 def _not_found(asked: Path, file: Path, shipped: Path | None) -> ConfigError:
-    """Returns the error for a missing config, with those of its folder and the shipped ones that are named most alike."""
+    """Returns the error for a missing config, with the configs of its folder and the shipped configs with the nearest names."""
     message = f'config file not found: {file}'
     if file.parent.is_dir():
         here = _configs_in(file.parent)

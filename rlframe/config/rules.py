@@ -18,9 +18,9 @@ from rlframe.utils.field import check_values
 from rlframe.utils.secrets import REDACTED, is_secret_name
 
 Known = Mapping[str, Any]
-"""Dotted keys to values, of those options that are possible alone."""
+"""Dotted keys to values of the options that are valid by themselves."""
 SAMPLES, EPISODES = ('sample', 'sample_1v1'), ('episode', 'episode_1v1')
-"""Collectors that count training samples, and those that count episodes."""
+"""Collectors that count training samples, and collectors that count episodes."""
 ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
 COLLECTOR, BUFFER = 'policy.collect.collector', 'policy.other.replay_buffer'
@@ -98,7 +98,7 @@ def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str =
 
 
 def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
-    """What a policy and its replay buffer need of each other."""
+    """Checks that policy and replay buffer fit."""
     key = f'{BUFFER}.type'
     kind = known.get(f'{BUFFER}.type')
     is_recurrent = _is_recurrent(known)
@@ -132,7 +132,7 @@ def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
 
 
 def _fit_the_players(known: Known) -> Iterator[ConfigError]:
-    """What games of several players need."""
+    """Checks the parts of games of several players."""
     of_players = {f'{COLLECTOR}.type': OF_PLAYERS, f'{EVALUATOR}.type': ('battle_interaction',)}
     for key, names in of_players.items():
         if known.get('env.type') == 'pettingzoo' and known.get(key) in (*OF_ONE, 'interaction'):
@@ -145,7 +145,7 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
 
 
 def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
-    """What evaluations, a round ahead and the ladder of eps need of the collector."""
+    """Checks that the collector fits evaluations, a round ahead and the ladder of eps."""
     kind = known.get(f'{COLLECTOR}.type')
     key = f'{EVALUATOR}.eval_freq'
     if kind == 'dataset' and Every.of(known.get(key, 1)).in_env_steps:
@@ -393,7 +393,7 @@ def parallel_errors(known: Known) -> list[ConfigError]:
 
 
 def _not_in_parallel(known: Known) -> Iterator[ConfigError]:
-    """What parallel mode does not have."""
+    """Checks for options without effect in parallel mode."""
     for key, (value, why, remedy) in SERIAL_ONLY.items():
         if known.get(key, value) != value:
             yield _bad(known, key, f'in parallel mode, {why}', repr(value), remedy=remedy)
@@ -412,7 +412,7 @@ def _not_in_parallel(known: Known) -> Iterator[ConfigError]:
 
 
 def _fit_the_commander(known: Known) -> Iterator[ConfigError]:
-    """What the roles need of each other."""
+    """Checks that commander, collectors and learner fit."""
     ours = known.get('parallel.comm_collector.type')
     key = 'parallel.comm_learner.type'
     if ours is not None and known.get(key, ours) != ours:

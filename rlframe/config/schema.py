@@ -58,7 +58,7 @@ class Component:
     may_change: bool = False
     """Whether a resumed run may have another class."""
     own_registry: Registry[Any] | None = None
-    """Its registry if that is not the one of its name."""
+    """Its registry, if another than that of its name."""
 
     @property
     def registry(self) -> Registry[Any]:

@@ -1,4 +1,4 @@
-"""Restricts the settings of untrusted configs to those that do not reach beyond the run."""
+"""Restricts untrusted configs to settings that do not reach beyond the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a complete config as ``total_config.py`` and ``config.json``, and compares it with that of a resumed run."""
+"""Writes a complete config as ``total_config.py`` and ``config.json``, and compares it with the config of a resumed run."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def config_data(main: Mapping[str, Any], create: Mapping[str, Any]) -> dict[str,
 
 
 def shared_fingerprint(cfg: Mapping[str, Any]) -> str:
-    """Returns a hash of what all roles of parallel mode have to share: env, policy and seed.
+    """Returns a hash of the sections that all roles of parallel mode have to share: env, policy and seed.
 
     Commander, device, budgets and the section ``parallel`` may differ between roles.
     """
@@ -237,7 +237,7 @@ class Change(NamedTuple):
 
 
 def check_changes(saved: Data, cfg: ResolvedConfig, where: str) -> list[str]:
-    """Compares the config that a run is to go on with to that of its checkpoint.
+    """Compares the config of a resumed run with the config in its checkpoint.
 
     Args:
         saved: The config in the checkpoint.

@@ -39,7 +39,7 @@ class Composite(gymnasium.Space[Array]):
         super().__init__((sum(self.sizes),), np.float64)
         each = [mask_parts(part) for part in self.parts.values()]
         self.is_class = np.repeat([bool(counts) for counts in each], self.sizes)
-        """Which numbers of a row are of Discrete and MultiDiscrete parts, and may have masks, [K]."""
+        """True for the numbers of a row that encode Discrete and MultiDiscrete parts, which may have masks, [K]."""
         classes: list[Any] = [part for part in self.parts.values() if mask_parts(part)]
         self.first_class = np.concatenate(
             [np.zeros(0, np.int64), *(np.ravel(part.start) for part in classes)]
@@ -181,7 +181,7 @@ def hybrid_of(space: Any) -> Hybrid | None:
 
 
 def unit_size(space: Any) -> int:
-    """Returns how many numbers an actor gives for a continuous action: those of a Box; a score for each choice and its parameters."""
+    """Returns the number of outputs of a deterministic actor: numbers of a Box; scores of choices and their parameters."""
     hybrid = hybrid_of(space)
     return math.prod(space.shape or ()) if hybrid is None else hybrid.choices + hybrid.parameters
 

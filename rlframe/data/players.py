@@ -162,14 +162,14 @@ class PlayerLayout:
 
 
 def result_of(win: Any, draw: Any) -> str:
-    """Returns 'win', 'draw' or 'loss', by whether a player won and whether nobody did."""
+    """Returns 'win', 'draw' or 'loss' of a player."""
     if win:
         return 'win'
     return 'draw' if draw else 'loss'
 
 
 def outcome(returns: FloatArray) -> tuple[BoolArray, BoolArray]:
-    """Returns the players who won, alone with the highest return, and who drew, as several have it, both [..., P]."""
+    """Returns the player who won, alone with the highest return, and the players who drew, both [..., P]."""
     best = returns == returns.max(-1, keepdims=True)
     is_shared = best.sum(-1, keepdims=True) > 1
     return best & ~is_shared, best & is_shared

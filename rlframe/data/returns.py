@@ -87,7 +87,7 @@ def _sums_from_behind(delta: torch.Tensor, decay: torch.Tensor) -> torch.Tensor:
 
 
 class VTrace(NamedTuple):
-    """What an actor-critic learns from data of older weights."""
+    """Targets of an actor-critic for data of older weights."""
 
     return_: torch.Tensor
     """V-trace target of the value of the obs before each step, [T, N]."""

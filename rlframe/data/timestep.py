@@ -151,7 +151,7 @@ class Batch(Sequence[Row]):
         return Batch({**self.columns, **columns})
 
     def map(self, function: Callable[[Any], Any]) -> Batch:
-        """Applies a function to every array, including those of nested batches."""
+        """Applies a function to every array, also in nested batches."""
         return Batch(
             {
                 name: column.map(function) if isinstance(column, Batch) else function(column)
@@ -277,7 +277,7 @@ def to_tree(data: Any) -> Any:
 
 
 def from_tree(tree: Any) -> Any:
-    """Returns what ``to_tree`` converted."""
+    """Restores the batch from the result of ``to_tree``."""
     if isinstance(tree, Mapping):
         return Batch({name: from_tree(column) for name, column in tree.items()})
     return [from_tree(part) for part in tree] if isinstance(tree, list) else tree

@@ -15,7 +15,7 @@ from rlframe.utils.schema import FLAG, array, check_state, dict_of, load_arrays,
 
 Columns = dict[str, Array]
 ARRAYS = ('count', 'start', 'reward', 'discount')
-"""What a window keeps of each env beside the rows."""
+"""State of a window per env, beside the rows."""
 
 
 class NStepWindow:

@@ -202,7 +202,7 @@ class Display(Shown):
         self.show_picture(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
 
     def _parts(self, seconds: float) -> Iterator[Part]:
-        """Yields the facts of the line after so many seconds, the most important first."""
+        """Yields the facts of the line, the most important first; ``seconds`` is the time since the start."""
         pipeline = self._pipeline
         progress = pipeline.progress
         yield clock_text(seconds), ''

@@ -1,4 +1,4 @@
-"""What the command line says: lines that fit, spaces in short, and the commands that are useful after a run."""
+"""Text of the command line: wrapped lines, spaces in short form, and useful commands after a run."""
 
 from __future__ import annotations
 

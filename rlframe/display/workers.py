@@ -1,4 +1,4 @@
-"""What is shown of the workers of a run and of several seeds while they train, and the lines at the end."""
+"""Displays of parallel mode and of several seeds while they train, and the lines at the end."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEED_COLUMNS = ('seed', 'state', 'env steps', 'steps/s', 'return', 'eval', 'time
 
 
 class ParallelDisplay(Display):
-    """Shows the progress of a run of parallel mode, with the number of its workers, and those that are silent."""
+    """Shows the progress of a run of parallel mode, with the number of its workers and the silent workers."""
 
     def _mean_return(self) -> float:
         return float(self._pipeline.episodes.window_mean())

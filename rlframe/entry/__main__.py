@@ -65,7 +65,7 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs a command line; output that nobody reads any longer, as in ``rlframe list | head -1``, vanishes.
+    """Runs a command line; output after its reader has left, as in ``rlframe list | head -1``, is dropped.
 
     Returns:
         0 when done, 1 for a failure while running, 2 for bad input, 130 or 143 when stopped by Ctrl-C or SIGTERM.

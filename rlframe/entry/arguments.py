@@ -1,4 +1,4 @@
-"""How a verb of the command line is declared, and arguments that several verbs share."""
+"""Declares the verbs of the command line, and the arguments that several verbs share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Verb(NamedTuple):
     group: str
     """Heading under which it is listed."""
     help: str
-    """What it does, in one line."""
+    """Its effect, in one line."""
     examples: tuple[str, ...]
     """Arguments of typical calls, without the verb."""
     arguments: tuple[Argument, ...]
@@ -100,7 +100,7 @@ def seed(of: str, **options: Any) -> Argument:
 
 
 def overrides(of: str) -> Argument:
-    """Describes ``KEY=VALUE``, options that replace those of a file or of a run."""
+    """Describes ``KEY=VALUE``: overrides of the options of a file or a run."""
     return arg('overrides', f'options that replace those of the {of}', 'KEY=VALUE', nargs='*')
 
 

@@ -1,4 +1,4 @@
-"""What hand-written training loops of DI-engine import from its ``entry.utils``."""
+"""Functions that hand-written training loops of DI-engine import from its ``entry.utils``."""
 
 from rlframe.pipeline.build import random_collect
 

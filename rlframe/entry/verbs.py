@@ -40,7 +40,7 @@ USE, LOOK, OWN, LOOK_UP = (
 MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 
 KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
-"""What ``rlframe new`` can begin."""
+"""Kinds of files that ``rlframe new`` writes."""
 
 
 @verb(

@@ -60,7 +60,7 @@ class Running:
         return {i: self._seen(i, obs, infos, 'reset()', False) for i in self.present}
 
     def move(self, actions: Array) -> tuple[dict[int, Any], dict[int, tuple[float, bool, bool]]]:
-        """Makes the moves of the agents that are present, of those of all, [P, ...].
+        """Makes the moves of the present agents; ``actions`` has a row for every agent, [P, ...].
 
         Returns:
             The observation of each agent that acted or came; reward, ``terminated`` and ``truncated`` of each that acted.
@@ -164,7 +164,7 @@ class Agents(VectorEnv):
         """The games."""
         self._running = [Running(each, game, rows, masked) for each in self.live_games]
         self.present_agents = np.zeros(num_envs, np.bool_)
-        """Which rows have an agent that acts next, [N]; the observations of the others are copies of one of theirs."""
+        """True for rows whose agent acts next, [N]; other rows have the observation of a row that acts."""
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._check_rows(self.num_envs)

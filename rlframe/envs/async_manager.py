@@ -158,7 +158,7 @@ class SubprocessEnvManager(BaseEnvManager):
         self._finish(self._all)
 
     def _begin_soon(self, seeds: Mapping[int, int | None]) -> None:
-        """Begins a new episode in each of the given envs, none of which is busy, and drops their earlier answers."""
+        """Begins a new episode in each of the given envs, which must not be busy, and drops their earlier answers."""
         for env in seeds:
             self._answered[env] = False
             self._told.pop(env, None)

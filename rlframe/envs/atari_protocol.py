@@ -47,7 +47,7 @@ _OTHER_ID = re.compile(
 
 
 def check_game_id(env_id: str) -> str:
-    """Describes the expected id if ``env_id`` is not that of a game; else returns an empty string."""
+    """Describes the expected id if ``env_id`` is no game; else returns an empty string."""
     if _ID.fullmatch(env_id):
         return ''
     match = _OTHER_ID.fullmatch(env_id)

@@ -83,7 +83,7 @@ class GameRows:
         info: Mapping[str, Any],
         is_first: BoolArray,
     ) -> TimeStep:
-        """Turns the rows of n games into those of episodes.
+        """Turns rows of n games into rows of episodes.
 
         Args:
             env_id: The games, [n].

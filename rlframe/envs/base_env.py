@@ -1,4 +1,4 @@
-"""EnvFactory: what an ``env`` section of a config builds."""
+"""EnvFactory: creates the envs of a config's section ``env``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ STACK_COPIES = 4
 E = TypeVar('E')
 
 LEARNING = {'NormalizeObservation': 'normalize_obs', 'NormalizeReward': 'normalize_reward'}
-"""Wrappers of Gymnasium that learn statistics from what they see, and the options of a policy that do the same."""
+"""Wrappers of Gymnasium that learn statistics, and the options of a policy that do the same."""
 SPACES = ('single_action_space', 'single_observation_space', 'action_space', 'observation_space')
 """Attributes of an env or a vector env that are spaces."""
 
@@ -137,7 +137,7 @@ class EnvFactory(Configurable, ABC):
         self._gives_mask: bool | None = self.cfg.action_mask
 
     def for_training(self) -> Self:
-        """Returns the factory of the envs that training data comes from, which may differ from those of evaluation."""
+        """Returns the factory of the envs for training, which may differ from the envs for evaluation."""
         return self
 
     @abstractmethod
@@ -181,7 +181,7 @@ class EnvFactory(Configurable, ABC):
         return acting_by_rows(self._stacked(env))
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
-        """Returns N envs in their own vector form, or None where there is none that does what the options ask for.
+        """Returns N envs in their own vector form, or None if none supports the options.
 
         Raises:
             EnvError: If the env exists in vector form only, and the options ask for single envs; see also
@@ -312,7 +312,7 @@ def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
 
 
 def _objects_of(env: Any) -> list[Any]:
-    """Returns the layers of an env, those of the envs of a vector env, and the games within, if they can be found again."""
+    """Returns the wrappers and games within an env or a vector env, if they can be found again."""
     layers = layers_of(env)
     games = [getattr(game, 'unwrapped', game) for game in getattr(layers[-1], 'live_games', ())]
     found = (*layers, *members_of(layers[-1]), *games)

@@ -1,4 +1,4 @@
-"""What an env must fulfil beside its steps: masks, bounds, and names that reach nothing."""
+"""Checks of an env apart from its steps: masks, bounds, and names that reach nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MINIGRID = ('MiniGrid-', 'BabyAI-')
 _ID = re.compile(r'(?:(?P<namespace>[\w-]+)/)?(?P<name>[\w.-]+?)(?:-v\d+)?', re.ASCII)
 """Gymnasium's grammar of an id without a module prefix."""
 _GAME = re.compile(r'(?:atari|butterfly|classic|mpe|sisl)\.[a-z0-9_]+_v\d+|envpool:[\w/-]+', re.ASCII)
-"""A PettingZoo id of one of its own families, or a game of EnvPool."""
+"""An id of one of PettingZoo's own families, or a game of EnvPool."""
 _TEXTS = {
     'render_mode': words('rgb_array|ansi'),
     'map_name': words('4x4|8x8'),

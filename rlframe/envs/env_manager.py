@@ -231,7 +231,7 @@ class BaseEnvManager(IEnvManager):
         return self._with_void_rows(step, env_id) if self._lost else step
 
     def _with_void_rows(self, step: TimeStep, env_id: IntArray) -> TimeStep:
-        """Returns the step of all the given envs, [n], of which some have no running episode."""
+        """Returns the step of the given envs, [n]; envs without a running episode get empty rows."""
         row_of = {env: row for row, env in enumerate(step.env_id.tolist())}
         listed = env_id.tolist()
         kept = [row for row, env in enumerate(listed) if env not in self._lost]
@@ -387,7 +387,7 @@ class BaseEnvManager(IEnvManager):
         return [specs[0] if spec == specs[0] else spec for spec in specs]
 
     def attach(self, spec: EnvSpec, episodes: Episodes) -> None:
-        """Sets the common spec of all envs, and what counts their episodes."""
+        """Sets the common spec of all envs, and the counter of their episodes."""
         self.spec, self._episodes = spec, episodes
         self._checking = True  # whether steps are still to be checked in full
         space = spec.observation_space
@@ -397,10 +397,10 @@ class BaseEnvManager(IEnvManager):
         self._sets = [zero_obs(space, len(self._all)) for _ in range(2)]
 
     def at(self, env: int) -> None:
-        """Is told which env is created, reset or drawn next."""
+        """Notes the env that is created, reset or drawn next."""
 
     def step_method(self, env: int) -> Step:
-        """Returns what steps an env."""
+        """Returns the function that steps an env."""
         return self.envs[env].step
 
     def _add(self, env: int) -> None:
@@ -421,7 +421,7 @@ class BaseEnvManager(IEnvManager):
                 logger.warning('close() of env %d failed', env, exc_info=True)
 
     def begin_each(self, seeds: Mapping[int, int | None], obs: Array) -> list[Fault]:
-        """Begins a new episode in each of the given envs, and creates those that are missing.
+        """Begins a new episode in each of the given envs, and creates missing envs.
 
         Args:
             seeds: The envs, and the seed of each.
@@ -524,7 +524,7 @@ class BaseEnvManager(IEnvManager):
         return checked
 
     def capture(self) -> tuple[States, list[Fault]]:
-        """Returns the state of every existing env, and those that failed."""
+        """Returns the state of every existing env, and the failures."""
         return {env: self._states[env].capture() for env in sorted(self.envs)}, []
 
     def restore(self, states: Mapping[int, Any]) -> dict[int, str]:

@@ -110,7 +110,7 @@ class SharedRows(NamedTuple):
 
 
 class SharedArrays:
-    """Every field of a step of N envs, and their counts, in shared memory of which ``offset`` bytes are used otherwise."""
+    """The fields of a step of N envs, and their counts, in shared memory from byte ``offset`` on."""
 
     def __init__(self, memory: int, offset: int, spec: EnvSpec, env_num: int) -> None:
         action = spec.action_space

@@ -72,7 +72,7 @@ ENVPOOL_IDS = re.compile(
     r'|(AcrobotSwingup|BallInCup|Cartpole|Cheetah|Finger|FishSwim|HopperHop|Humanoid(Stand|Walk|Run)|Manipulator|Quadruped'
     r'|Reacher(Easy|Hard)|Swimmer6|Walker(Run|Stand|Walk))'
 )
-"""How the ids of families begin that EnvPool brings: MetaWorld, MyoSuite, Jumanji, Procgen, dm_control and others."""
+"""Beginnings of the ids of EnvPool's families: MetaWorld, MyoSuite, Jumanji, Procgen, dm_control and others."""
 
 
 class GymConfig(EnvConfig):
@@ -296,7 +296,7 @@ def is_installed(module: str) -> bool:
 
 
 def import_namespace(name: str) -> bool:
-    """Imports the package that registers an id, in whatever case it is written; returns whether rlframe knows it."""
+    """Imports the package that registers an id, in any case; returns whether rlframe knows the package."""
     namespace = name.partition('/')[0].lower() if '/' in name else ''
     modules = {known.lower(): module for known, module in NAMESPACES.items()}
     is_minigrid = name.lower().startswith(tuple(start.lower() for start in MINIGRID))
@@ -315,7 +315,7 @@ def extra_of(text: str) -> str:
 
 
 def how_to_install(*texts: str) -> str:
-    """Returns the command for what the first of these texts is about; an empty string if none is about an extra."""
+    """Returns the command that installs the first extra that a text names; an empty string if no text names one."""
     if game := re.match(r'pettingzoo\.(\w+)\.', texts[0]):
         return f'To install it: pip install "pettingzoo[{game[1]}]"'
     extra = next(filter(None, map(extra_of, texts)), '')

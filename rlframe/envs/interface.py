@@ -1,4 +1,4 @@
-"""What every env manager offers, the counters that managers share, and DI-engine's functions that create one."""
+"""The interface of env managers, the counters that managers share, and DI-engine's functions that create one."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class IEnvManager(Configurable, ABC):
     _repeats = False  # whether every episode of an env begins with its given seed
 
     def seed(self, seed: int | Sequence[int] | Mapping[int, int], dynamic_seed: bool | None = None) -> None:
-        """Sets the seeds of the next reset of the envs, of which a collector then begins with these.
+        """Sets the seeds of the envs' next reset; a collector begins with them.
 
         An evaluator derives the seeds of its fixed list of episodes from the first one.
 
@@ -72,7 +72,7 @@ class IEnvManager(Configurable, ABC):
     def _with_given(
         self, env_id: IntArray | None, seed: Sequence[int | None] | None
     ) -> Sequence[int | None] | None:
-        """Returns the seeds of a reset: its own ones, or else those that ``seed`` was given for these envs."""
+        """Returns the seeds of a reset: the given ones, or else the envs' seeds from ``seed``."""
         if not self.given_seeds:
             return seed
         ids = range(self.env_num) if env_id is None else env_id.tolist()
@@ -179,14 +179,14 @@ class Episodes:
         if counts is None:
             self.unchecked[:] = contract.CHECKED_STEPS
         self.restarts = np.zeros(env_num, np.int64)
-        """How often each env was replaced after a fault, [N]."""
+        """Number of times that each env was replaced after a fault, [N]."""
         self.seed: list[int | None] = [None] * env_num
         """Seed that a caller gave each env last; later ones are derived from it."""
         self.begun: list[int | None] = [None] * env_num
         """Seed that the running episode began with; None: the env continued with its own generator."""
 
     def detach(self) -> None:
-        """Copies the counters, which then no longer change with those of worker processes."""
+        """Copies the counters, so that they no longer change with the counters of worker processes."""
         self.steps, self.number, self.unchecked = (
             counts.copy() for counts in (self.steps, self.number, self.unchecked)
         )

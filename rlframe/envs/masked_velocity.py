@@ -1,4 +1,4 @@
-"""CartPole and Pendulum whose velocities are hidden: one observation does not tell what to do, some in a row do."""
+"""CartPole and Pendulum without velocities: a policy needs several observations in a row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlframe.data.timestep import FloatArray
 
 
 class MaskedVelocity(gymnasium.Env[Any, Any]):
-    """Base of an env, in front of Gymnasium's own class, of which only some numbers are observed.
+    """Mix-in before a class of Gymnasium, which observes only some of its numbers.
 
     Source:
         The envs that rl-zoo3's MaskVelocityWrapper makes, which sets velocities to 0 instead of leaving them out.
@@ -38,12 +38,12 @@ class MaskedVelocity(gymnasium.Env[Any, Any]):
 
 
 class CartPoleNoVelocity(MaskedVelocity, CartPoleEnv):
-    """CartPole of which position and angle are observed, float32 [2]."""
+    """CartPole that observes position and angle, float32 [2]."""
 
     seen = [0, 2]
 
 
 class PendulumNoVelocity(MaskedVelocity, PendulumEnv):
-    """Pendulum of which the cosine and the sine of the angle are observed, float32 [2]."""
+    """Pendulum that observes the cosine and the sine of the angle, float32 [2]."""
 
     seen = [0, 1]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import gymnasium
 
 ENVPOOL = 'envpool'
-"""What comes before the id of a game of EnvPool."""
+"""Prefix of the id of a game of EnvPool."""
 MAKERS = ('parallel_env', 'env')
 """Functions of a PettingZoo module that create its game, the preferred one first."""
 

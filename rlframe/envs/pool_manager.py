@@ -54,8 +54,8 @@ MOST_CLASSES = 256
 """Most values of an integer of an action that are classes."""
 COMBINED = 'use_combined_action'
 """EnvPool's option of a game whose buttons are otherwise numbers without bounds."""
-TOLD_OF_A_GAME = {'info:current_player', 'info:legal_action_mask', 'info:players.id'}
-"""What EnvPool tells of a game whose players move one at a time."""
+GAME_INFOS = {'info:current_player', 'info:legal_action_mask', 'info:players.id'}
+"""Infos of EnvPool's games whose players move one at a time."""
 
 
 class PoolConfig(Section):
@@ -207,7 +207,7 @@ class EnvPoolManager(IEnvManager):
             self._take()
 
     def _send_resets(self, env_id: IntArray) -> None:
-        """Starts an episode in some envs, none of which may be stepping."""
+        """Starts an episode in some envs, which must not be stepping."""
         if not self.can_hold and not self._is_over[env_id].all():
             raise ValueError(
                 f'reset() of env {env_id.tolist()}, of which some are in the middle of an episode: a pool whose batch_size'
@@ -408,7 +408,7 @@ def player_num(spec: Any) -> int:
 
 def moves_in_turn(spec: Any) -> bool:
     """Whether a task is a game whose players move one at a time, by EnvPool's spec of it."""
-    return player_num(spec) > 1 and set(spec.state_array_spec) >= TOLD_OF_A_GAME
+    return player_num(spec) > 1 and set(spec.state_array_spec) >= GAME_INFOS
 
 
 def _spec_of(spec: Any, task_id: str, kwargs: Mapping[str, Any], rows: GameRows | None) -> EnvSpec:

@@ -313,7 +313,7 @@ class Reader:
         """The objects that were given to ``Writer.write``, by their names."""
 
     def fill(self) -> None:
-        """Fills the objects; those that the env has keep what they are until all others are complete."""
+        """Fills the objects; the env's own objects change last, once all others are complete."""
         changes: list[tuple[Any, dict[str, Any]]] = []
         for node, made in zip(self._nodes, self._objects, strict=True):
             if node['kind'] == 'object':
@@ -333,7 +333,7 @@ class Reader:
                 self._objects[number].set_state(self._own[str(number)])
 
     def value(self, encoded: Any) -> Any:
-        """Decodes what ``Writer.value`` encoded."""
+        """Decodes a result of ``Writer.value``."""
         if type(encoded) is not list:
             return encoded
         tag, *parts = encoded
@@ -395,7 +395,7 @@ class Reader:
         return key
 
     def _attributes(self, node: Node, made: Any) -> dict[str, Any]:
-        """Returns the attributes of an object; what the config decides is what it was."""
+        """Returns the attributes of an object; attributes that the config decides keep their values."""
         filled = {name: self.value(own) for name, own in node['attributes'].items()}
         if is_env(made):
             live = attributes_of(made) or {}

@@ -1,4 +1,4 @@
-"""Which objects the state of an env may contain: classes that it may name, and constants, which are not part of it."""
+"""Objects in the state of an env: classes that it may name, and constants, which are not saved."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rlframe.utils.lazy import attributes_of
 HEAP = 1 << 9
 """Flag of classes that were not compiled."""
 PARTLY = frozenset(('gymnasium', 'rlframe', 'numpy'))
-"""Packages of which only the modules of the env's classes count as its own code."""
+"""Packages in which only the modules of the env's classes count as its own code."""
 LIBRARIES = ('gymnasium.spaces.', 'rlframe.data.timestep')
 """Prefixes of modules whose objects are data: a state may contain any of them."""
 CONSTANTS = (
@@ -103,7 +103,7 @@ class RefusedError(Exception):
 
 
 class Classes:
-    """The classes that a state of an env may name: those of its own code, and those that its constructor used.
+    """The classes that a state of an env may name: classes of its own code, and classes that its constructor used.
 
     Its own code is each package, or module outside of packages, that a class of the env or of a wrapper comes from.
     """
@@ -116,7 +116,7 @@ class Classes:
         self._known: dict[str, type] = {}
 
     def remember(self, kind: type) -> None:
-        """Allows a class of which the constructor created an object, wherever it is defined."""
+        """Allows a class, wherever it is defined, because the constructor created an object of it."""
         if kind.__flags__ & HEAP:
             self._known.setdefault(type_name(kind), kind)
 
@@ -204,7 +204,7 @@ def fingerprint(value: Any, layers: Iterable[Any] = (), seen: frozenset[int] = f
 
 
 def _variables_of(function: Any) -> list[Any]:
-    """Returns what a function, a bound method or a partial call refers to."""
+    """Returns the objects that a function, a bound method or a partial call refers to."""
     if isinstance(function, types.MethodType):
         return [function.__self__, function.__func__]
     if isinstance(function, functools.partial):
@@ -244,7 +244,7 @@ def digest(data: Any) -> str:
 
 
 class Originals:
-    """What an env had when it was created and still has: found in another env, created in the same way, by its path."""
+    """Objects that an env has had since its creation; another env, created in the same way, has them at the same paths."""
 
     def __init__(self, layers: Sequence[Any] = ()) -> None:
         self.layers = layers
@@ -254,7 +254,7 @@ class Originals:
         self.objects: dict[str, Any] = {}
         """Paths to these objects."""
         self.prints: dict[int, str] = {}
-        """Ids of constants and of data of modules to what ``print_of`` returned."""
+        """Ids of constants and of data of modules to their results of ``print_of``."""
 
     def add(self, value: Any, path: str) -> None:
         """Notes an object at its first path."""
@@ -267,7 +267,7 @@ class Originals:
 
 
 def layers_of(env: Any) -> list[Any]:
-    """Returns an env's wrappers, the outermost first, and the env; what an env keeps as ``env`` may be something else."""
+    """Returns an env's wrappers, the outermost first, and the env; its attribute ``env`` may be something else."""
     layers: list[Any] = []
     layer = env
     while not layers or (is_env(layer) and all(layer is not outer for outer in layers)):

@@ -116,7 +116,7 @@ class TensorStep(NamedTuple):
 
 
 class TensorContract:
-    """What an env has declared, and has to keep to.
+    """Shapes, types and bounds that an env of tensors has declared, and their checks.
 
     Args:
         env: The env.

@@ -27,7 +27,7 @@ else:
 
 
 class OnDevice(NamedTuple):
-    """What the manager knows of its envs, on their device."""
+    """The manager's facts about its envs, on their device."""
 
     obs: torch.Tensor
     """Observations to act on next, [N, ...]."""

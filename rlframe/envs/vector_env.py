@@ -1,4 +1,4 @@
-"""Runs any ``gymnasium.vector.VectorEnv`` as an env manager, whatever its autoreset mode."""
+"""Runs any ``gymnasium.vector.VectorEnv`` as an env manager, in any autoreset mode."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class VectorEnvManager(IEnvManager):
         self._action[:] = any_action(self.spec.action_space)
 
     def _state_of(self, env: Any) -> EnvState | TensorEnvState:
-        """Returns what captures and restores the state of the vector env."""
+        """Returns the functions that capture and restore the state of the vector env."""
         return EnvState(env)
 
     @property
@@ -126,7 +126,7 @@ class VectorEnvManager(IEnvManager):
         contract.check_first_obs(self.obs, self._all, self.spec, self._episodes.place)
 
     def _answer(self, what: str, *given: Any, **options: Any) -> tuple[Any, ...]:
-        """Returns what ``reset`` or ``step`` of the vector env returns.
+        """Returns the result of ``reset`` or ``step`` of the vector env.
 
         Raises:
             EnvCrashedError: If it raises; with the running episode and its step.
@@ -166,7 +166,7 @@ class VectorEnvManager(IEnvManager):
         np.copyto(rows, checked)
 
     def _present(self) -> IntArray:
-        """Returns the envs that wait for an action: all, but for agents that are absent from their game."""
+        """Returns the envs that wait for an action: all except agents that are absent from their game."""
         present = getattr(self._env.unwrapped, 'present_agents', None)
         return self._all if present is None or present.all() else np.flatnonzero(present)
 
@@ -216,7 +216,7 @@ class VectorEnvManager(IEnvManager):
     def _put_final(
         self, obs: Array, done: BoolArray, info: Mapping[str, Any], infos: Sequence[Any]
     ) -> tuple[Array, Sequence[Any]]:
-        """Returns observations and infos of a step with those of the episodes that ended.
+        """Returns observations and infos of a step, with the last observations and infos of ended episodes.
 
         Raises:
             EnvContractError: If the vector env does not tell the last observation of each.

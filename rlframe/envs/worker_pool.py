@@ -1,4 +1,4 @@
-"""W worker processes: sends requests, waits with a time limit, and names those that are lost."""
+"""W worker processes: sends requests, waits with a time limit, and names lost workers."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ class WorkerPool:
         return f', episode {episode}, step {step},' if what == 'step()' else f', episode {episode + 1},'
 
     def close(self) -> None:
-        """Makes the workers close their envs, and kills those that do not do so in time; may be called twice."""
+        """Makes the workers close their envs, and kills late workers; may be called twice."""
         workers = list(self.running.values())
         for worker in workers:
             with contextlib.suppress(OSError):

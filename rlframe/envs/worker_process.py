@@ -116,7 +116,7 @@ class WorkerProcess:
         for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self.link.setsockopt(socket.SOL_SOCKET, limit, struct.pack('ll', MESSAGE_SECONDS, 0))
         self.pid = self._process.pid
-        """Its process id, and that of its process group."""
+        """Id of the process and of its process group."""
         self.sentinel = os.pidfd_open(self.pid) if hasattr(os, 'pidfd_open') else None
         """File descriptor that becomes readable when it ends; None if the system does not support that."""
         self.fds = [fd for fd in (self.link.fileno(), self.sentinel) if fd is not None]

@@ -1,4 +1,4 @@
-"""Worlds: what brings the env of an id (Gymnasium and its plug-ins, EnvPool, PettingZoo), and which ids are installed."""
+"""Worlds: the packages that bring envs (Gymnasium and its plug-ins, EnvPool, PettingZoo), and the installed ids."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FOR_AGENTS = ('lbforaging',)
 
 
 class World(NamedTuple):
-    """Where an env comes from, in the words of a config."""
+    """The package that an env comes from, in the words of a config."""
 
     env_id: Any
     """Its id without the name of its world, or a class or a factory."""
@@ -41,7 +41,7 @@ class World(NamedTuple):
     """Options of the section ``env`` that it needs."""
 
     def with_options(self, section: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns options of the section ``env`` with those that it needs, whose ``kwargs`` are added."""
+        """Returns options of the section ``env`` with the options that this world needs; ``kwargs`` are merged."""
         found = {**self.options, **section}
         if 'kwargs' in self.options and isinstance(given := section.get('kwargs', {}), Mapping):
             found['kwargs'] = {**self.options['kwargs'], **given}
@@ -149,11 +149,11 @@ def _games() -> Sequence[str]:
 
 
 class Family(NamedTuple):
-    """Envs that one package brings."""
+    """Envs of one package."""
 
     name: str
     prefix: str
-    """What comes before an id so that it is found: nothing, ``envpool:``, ``pettingzoo:``, or a module that registers it."""
+    """Prefix of an id: nothing, ``envpool:``, ``pettingzoo:``, or a module that registers it."""
     ids: list[str]
 
 
@@ -188,7 +188,7 @@ def _family(entry_point: Any) -> str:
 
 
 def _replaced(registry: Mapping[str, Any]) -> set[str]:
-    """Returns the ids of which a higher version is registered."""
+    """Returns the ids with a higher registered version."""
     newest: dict[tuple[str | None, str], int] = {}
     for env in registry.values():
         key = env.namespace, env.name

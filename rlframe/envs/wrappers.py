@@ -38,7 +38,7 @@ class SeededEnv(Wrapper):
 
 
 class WeightedReward(Wrapper):
-    """Makes one reward of the vector of rewards that a multi-objective env gives, as those of MO-Gymnasium do.
+    """Makes one reward of the vector of rewards of a multi-objective env, such as MO-Gymnasium's.
 
     The vector is ``info['vector_reward']``, shape [objective]. MO-Gymnasium's own ``LinearReward`` takes an array as its
     weights, which no command line can write.

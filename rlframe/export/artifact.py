@@ -95,7 +95,7 @@ class Source:
     policy: Policy
     """The policy, with its weights, on the CPU."""
     model: Any = None
-    """The user's network; None: the one that the config names."""
+    """The user's network; None: the network that the config names."""
 
     @property
     def frame_stack(self) -> int:
@@ -183,7 +183,7 @@ def compiled_again(
 def made_of_known(
     make: Callable[[Mapping[str, Any]], T], options: Mapping[str, Any], manifest: Mapping[str, Any]
 ) -> T:
-    """Makes something of saved options, without those that only another version of rlframe has; a warning names them.
+    """Makes something of saved options; options that only another version of rlframe has are left out, with a warning.
 
     Raises:
         RLFrameError: That of ``make``, with the versions.

@@ -211,7 +211,7 @@ class PolicyFunction(nn.Module):
         self.requires_grad_(False)
 
     def first_state(self, count: int) -> tuple[torch.Tensor, ...]:
-        """Returns what the function takes besides the observations where ``count`` episodes begin."""
+        """Returns the further inputs of the function at the beginning of ``count`` episodes."""
         return ()
 
     def _normalized(self, obs: torch.Tensor) -> torch.Tensor:
@@ -250,7 +250,7 @@ def action_function(policy: Policy, spec: EnvSpec) -> PolicyFunction:
 
 
 class EnvAction(nn.Module):
-    """Maps a network's actions, [B, ...], to those of an env."""
+    """Maps a network's actions, [B, ...], to an env's actions."""
 
     low: torch.Tensor
     high: torch.Tensor

@@ -108,7 +108,7 @@ def _created(options: dict[str, Any], spec: EnvSpec) -> Policy:
 
 
 def _acting(policy: Policy, cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns those of a policy's options that its class declares, as plain values without secrets."""
+    """Returns the options of a policy that its class declares, as plain values without secrets."""
     is_on_cpu = cfg['device'] == 'cpu' or cfg['cuda'] is False
     fields = {name: field for name, field in policy.config_fields().items() if name != 'model'}
     options = _declared(cfg, fields) | {'model': cfg['model']}  # an own network has options of its own

@@ -17,7 +17,7 @@ from rlframe.model.encoder import Obs
 from rlframe.registry import MODEL_REGISTRY
 
 Sharing: TypeAlias = bool | Literal['images']
-"""What actor and critic share: all hidden layers, nothing, or the convolutions that read images."""
+"""Layers that actor and critic share: all hidden layers, none, or the convolutions."""
 
 
 @MODEL_REGISTRY.register('actor_critic')

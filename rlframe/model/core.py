@@ -28,7 +28,7 @@ STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 
 
 class Draws:
-    """What the layers of a network draw from; copies of the network draw from the same generator.
+    """The generator of a network's layers; copies of the network draw from the same one.
 
     Without a ``generator``, that of a policy, they draw from torch's global one.
     """
@@ -152,7 +152,7 @@ class MLP(nn.Module):
         return self
 
     def forward(self, obs: Any) -> Any:
-        """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to what the head returns."""
+        """Maps [B, ...], or a dict of such, to float32 [B, out_size], or to the output of the head."""
         features = obs if self._takes_vectors and obs.dtype is torch.float32 else self.read(obs)
         for i, (weight, bias) in enumerate(self._steps or self._weights()):
             features = nn.functional.linear(features, weight, bias)
@@ -326,7 +326,7 @@ def dropped(features: torch.Tensor, probability: float, draws: Draws) -> torch.T
 
 
 class ResidualBlock(nn.Module):
-    """Adds to features what two layers make of their layer norm; the one between is four times as wide."""
+    """Adds to features the output of two layers after a layer norm; the hidden layer is four times as wide."""
 
     def __init__(self, size: int, activation: str) -> None:
         super().__init__()
@@ -398,7 +398,7 @@ class Remembered(NamedTuple):
     unroll: Unroll
     """Their places."""
     row: torch.Tensor
-    """Those that are meant, int64 [K]."""
+    """The chosen rows, int64 [K]."""
 
 
 def cell_step(rnn: nn.LSTM | nn.GRU, features: torch.Tensor, state: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ IMPALA_CHANNELS = (16, 32, 32)
 ConvLayers: TypeAlias = Sequence[Sequence[int]] | NamedEncoder
 """Channels, kernel size and stride of each convolution, or the name of an encoder."""
 Obs: TypeAlias = torch.Tensor | dict[str, 'Obs']
-"""A tensor [B, ...], or those of the fields of a structured observation."""
+"""A tensor [B, ...], or a dict of tensors, one for each field of a structured observation."""
 ACTIVATIONS = {
     'relu': torch.relu_,
     'tanh': torch.tanh_,
@@ -201,7 +201,7 @@ class Fields(nn.Module):
     def __init__(self, readers: Mapping[str, Reader]) -> None:
         super().__init__()
         self.parts = nn.ModuleList(reader for reader in readers.values() if isinstance(reader, nn.Module))
-        """Those readers that have parameters or buffers."""
+        """The readers that have parameters or buffers."""
         self._readers = list(readers.items())
         self.size = sum(reader.size for reader in readers.values())
 
@@ -300,7 +300,7 @@ def _warn_of_layout(shape: tuple[int, ...], hwc: bool, path: str) -> None:
 
 
 def _chw(shape: tuple[int, ...], hwc: bool) -> tuple[int, int, int]:
-    """Returns channels, those of all frames together, height and width of an image."""
+    """Returns channels of all frames together, height and width of an image."""
     first, second, third = shape[-3:]
     channels, height, width = (third, first, second) if hwc else (first, second, third)
     return channels * (shape[0] if len(shape) == 4 else 1), height, width

@@ -170,7 +170,7 @@ class TwinQNet(nn.Module):
 
 @MODEL_REGISTRY.register('branching_q_net')
 class BranchingQNet(QNet):
-    """A Q-network for several choices, which share an encoder; each has a head of its own, and so has the state value.
+    """A Q-network for several choices: one shared encoder, a head for each choice, and a head for the state value.
 
     With ``dueling`` the values of a choice have the mean that the state's head gives. The gradient that reaches the encoder
     is divided by the number of heads.

@@ -134,7 +134,7 @@ class QCritics(nn.Module):
         return value.squeeze(2) if self._takes_action and self._outputs == 1 else value
 
     def own_values(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
-        """Values actions of its own by each critic, float32 [critics, B, A] to [critics, B]."""
+        """Values a different action by each critic, float32 [critics, B, A] to [critics, B]."""
         features = self.encoder(obs)
         each = zip(self.nets, actions, strict=True)
         return torch.stack([net(torch.cat([features, own], 1)) for net, own in each]).squeeze(2)
@@ -175,7 +175,7 @@ class QAC(nn.Module):
 
 
 class RecurrentNet(nn.Module):
-    """A network with a memory: hidden layers, a core, and a head that reads what the core returns.
+    """A network with a memory: hidden layers, a core, and a head on top.
 
     The head reads an action behind the core's output if there is one. ``place`` cores are in front of its own in a
     recurrent state.
@@ -188,12 +188,12 @@ class RecurrentNet(nn.Module):
         self._own = slice(place * vectors, (place + 1) * vectors)
 
     def step(self, obs: Obs, state: torch.Tensor) -> tuple[Any, torch.Tensor]:
-        """Maps observations [B, ...] and states of its core to what the head returns, and the states after the step."""
+        """Maps observations [B, ...] and states of its core to the output of the head, and the states after the step."""
         output, after = self.memory.step(obs, state)
         return self.head(output), after
 
     def forward(self, seen: Remembered, action: torch.Tensor | None = None) -> Any:
-        """Returns what the head does for some steps of sequences, and for actions in them, float32 [K, A]."""
+        """Returns the output of the head for some steps of sequences and actions in them, float32 [K, A]."""
         features = self.memory(seen.obs, seen.unroll, seen.unroll.state[:, self._own])[seen.row]
         return self.head(features if action is None else torch.cat([features, action], 1))
 
@@ -213,7 +213,7 @@ class RecurrentCritics(nn.Module):
         return value if action is None or value.shape[2] > 1 else value.squeeze(2)
 
     def own_values(self, seen: Remembered, actions: torch.Tensor) -> torch.Tensor:
-        """Values actions of its own by each critic; see ``QCritics``."""
+        """Values a different action by each critic; see ``QCritics``."""
         each = zip(self.nets, actions, strict=True)
         return torch.stack([net(seen, own) for net, own in each]).squeeze(2)
 

@@ -169,7 +169,7 @@ class HasGoal:
 
 
 def set_threads(cfg: ExperimentConfig) -> None:
-    """Gives torch as many threads as the config says; those that have nothing to do sleep."""
+    """Sets the number of torch's threads; idle threads sleep."""
     let_threads_sleep()
     import torch
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger('rlframe.pipeline')
 
 POLICY, PROGRESS, BUFFER = 'policy', 'progress', 'replay_buffer'
-"""Names of the parts that a checkpoint of the policy alone contains, and of the one that is saved in separate files."""
+"""Names of the parts in a checkpoint of the policy alone, and of the part that is saved in separate files."""
 OF_AN_ERROR = 'an error ended the run that saved the checkpoint, perhaps in the middle of a round'
 """Why a run is not exact that resumes from an emergency checkpoint."""
 OPTIONAL = '?'
@@ -43,7 +43,7 @@ SCHEMAS: dict[str, schema.Schema] = {
     'round': ROUND,
     BUFFER: schema.maybe(schema.DICT),
 }
-"""Schemas of parts that do not check their own states; those of all others are a dict."""
+"""Schemas of parts that do not check their own states; all others only have to be a dict."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class RunFacts:
     score: Callable[[], float]
     """Returns the score of the last evaluation, NaN if there was none."""
     seconds: Callable[[], Mapping[str, float]] = dict
-    """Returns the seconds spent on each kind of work, empty if nobody measures them."""
+    """Returns the seconds spent on each kind of work, empty if they are not measured."""
 
     @property
     def policy(self) -> str:

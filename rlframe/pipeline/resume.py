@@ -30,7 +30,7 @@ CKPT = 'ckpt'
 OF_ANOTHER = (
     ', which can act by its policy, evaluate and export it if the network fits, but not train it further'
 )
-"""What can be done with a run of another version of rlframe."""
+"""Remedy for a run of another version of rlframe."""
 
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 

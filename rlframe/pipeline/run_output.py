@@ -96,7 +96,7 @@ def unused(pipeline: SerialPipeline, may_go_on: bool) -> Iterator[str]:
 
 
 def _reads_elsewhere(cfg: ExperimentConfig) -> bool:
-    """Whether other processes read options, too, of which this one does not know."""
+    """Whether other processes read options, too, without this one's knowledge."""
     sections = [config.section_at(cfg, path) for path in ROLES.values()]
     return any(section.get('backend', LOCAL) != LOCAL or section.get('overlap') for section in sections)
 
@@ -173,11 +173,11 @@ class RunOutput:
             self._write_config()
 
     def take_log(self) -> None:
-        """Writes what this thread logs to this run's log, and to that of no other open run."""
+        """Directs this thread's log records to this run's log only."""
         self._log.take_thread()
 
     def begin(self, progress: Progress) -> None:
-        """Records what a resumed run has changed, in the log and the metrics, and rewrites its config.
+        """Records the options that a resumed run has changed, in the log and the metrics, and rewrites its config.
 
         Args:
             progress: Counters of the run.
@@ -195,7 +195,7 @@ class RunOutput:
 
     @property
     def _goes_on(self) -> bool:
-        """Whether the folder is that of the resumed run."""
+        """Whether the folder belongs to the resumed run."""
         return self.saved is not None and _is_of(self.saved, self.folder)
 
     def _take(self) -> Path:
@@ -217,7 +217,7 @@ class RunOutput:
 
 
 def _close(process: int, closers: list[Callable[[], None]]) -> None:
-    """Closes what a process has opened, last things first; a copy of the process leaves it to the other one."""
+    """Calls the closers of a process, last first; a fork of the process leaves them to its parent."""
     while closers and process == os.getpid():
         closers.pop()()
 

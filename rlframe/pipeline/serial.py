@@ -422,7 +422,7 @@ class SerialPipeline(HasGoal):
             decide_whether_over(self, saved.manifest['config']['main_config'])
 
     def _settle(self, name: str) -> None:
-        """Brings the workers to a state that a run can resume from; ``name`` is that of the checkpoint."""
+        """Brings the workers to a state that a run can resume from; ``name`` is the checkpoint's."""
         self.learner.ckpt_name = name
         self.collector.settle()
 

@@ -1,4 +1,4 @@
-"""serial_pipeline: trains from a config in one call; and what a terminal shows of it."""
+"""serial_pipeline: trains from a config in one call, with or without a display."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from rlframe.utils.strict_json import check_size
 
 MANIFEST = 'manifest.json'
 TEMPORARY, REPLACED = '.tmp-', '.old-'
-"""Name prefixes of incomplete or discarded folders, and of those being replaced by another."""
+"""Name prefixes of incomplete or discarded folders, and of folders that are being replaced."""
 CHUNK = 2**20
 
 

@@ -55,7 +55,7 @@ class Rows(NamedTuple):
     segments: dict[str, str]
     """Names and SHA-256 of the files that already hold some of these rows; saving adds those that it writes."""
     name: str = 'replay_buffer'
-    """What their files begin with: 'replay_buffer' or 'replay_frames'."""
+    """Prefix of their files: 'replay_buffer' or 'replay_frames'."""
 
 
 class SavedRows(dict[str, Any]):
@@ -183,7 +183,7 @@ class Encoder:
         self._depth = 0
         self._deepest = limit('NESTING')
         self.arrays: dict[str, Array] = {}
-        """The arrays by name; those that were C-ordered already belong to the caller and are not copies."""
+        """The arrays by name; arrays that were C-ordered belong to the caller and are not copies."""
         self.rows: list[Rows] = []
         """The numbered rows of the tree."""
 
@@ -287,7 +287,7 @@ def to_json(tree: Any, indent: int | None = None) -> bytes:
 
 
 def decode(tree: Any, arrays: Mapping[str, Array], rows: Sequence[Any] = ()) -> Any:
-    """Decodes what ``Encoder.tree`` encoded.
+    """Decodes a result of ``Encoder.tree``.
 
     Args:
         tree: The encoded tree, as it comes from ``strict_json``.

@@ -1,4 +1,4 @@
-"""How a run ends before its time: signals, and code that calls ``sys.exit``; and what does not end it."""
+"""Early ends of a run by signals and by code that calls ``sys.exit``; and output without a reader, which does not end it."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def exits_as_errors() -> Iterator[None]:
 
 
 class _Pipe(io.FileIO):
-    """A pipe whose output vanishes when nobody reads it any longer."""
+    """A pipe that drops its output once the reader has left."""
 
     def write(self, data: Any) -> int:
         try:
@@ -123,7 +123,7 @@ class _Pipe(io.FileIO):
 
 @contextmanager
 def readers_may_leave() -> Iterator[None]:
-    """Lets a run go on without its display when nobody reads standard output or error any longer, as after ``| head``."""
+    """Continues a run without its display once the reader of standard output or error has left, as after ``| head``."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_lasting, before)
     try:

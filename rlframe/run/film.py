@@ -18,7 +18,7 @@ class Film(NamedTuple):
     """The pictures of one episode."""
 
     label: str
-    """Which one it is: ``worst``, ``median`` or ``best``."""
+    """``worst``, ``median`` or ``best``."""
     return_: float
     frames: Sequence[Any]
     """uint8 [H, W, 3] each."""

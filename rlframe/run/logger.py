@@ -1,4 +1,4 @@
-"""Logger: the base class of all loggers, and RemoteLogger, of those that send records to a server."""
+"""Logger, the base class of all loggers, and RemoteLogger, the base class of loggers that send records to a server."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Record(NamedTuple):
     values: Mapping[str, float]
     """Numbers by tag, such as ``eval/mean_reward``; they may be NaN or infinite."""
     facts: Mapping[str, Any]
-    """What else is known of the moment, such as ``train_iter``."""
+    """Further facts of the moment, such as ``train_iter``."""
     time: float
     """Seconds since 1970."""
 
@@ -149,7 +149,7 @@ class RemoteLogger(Logger):
         """Sends a record."""
 
     def _saved_id(self) -> str:
-        """Returns the id of the server's run that this one continues; empty for a new one."""
+        """Returns the id of the run on the server that this run continues; empty for a new run."""
         if not self._file.is_file() or self._file.stat().st_size > LARGEST:
             return ''
         try:

@@ -23,9 +23,9 @@ else:
 CONTROL_GROUPS = Path('/sys/fs/cgroup')
 PACKAGES = ('torch', 'numpy', 'gymnasium')
 WAITING = ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT')
-"""Settings of what idle threads of OpenMP do."""
+"""Settings of idle threads of OpenMP."""
 SPINS = '1000'
-"""How often such a thread looks for work before it sleeps; about a microsecond, instead of milliseconds."""
+"""Number of times that an idle thread looks for work before it sleeps: about a microsecond, instead of milliseconds."""
 
 
 def usable_cores() -> int:
@@ -79,7 +79,7 @@ def _left_in_group(folder: Path) -> float:
 def demand_memory(
     nbytes: float, what: str, where: str, remedy: str = '', device: torch.device | None = None
 ) -> None:
-    """Refuses what does not fit into the free memory, before it is allocated.
+    """Refuses an allocation that does not fit into the free memory.
 
     Args:
         nbytes: Bytes that it takes.
@@ -102,7 +102,7 @@ def demand_memory(
 
 
 def let_threads_sleep() -> None:
-    """Lets idle threads of torch sleep, unless the environment says what they do; without effect once torch is loaded.
+    """Lets idle threads of torch sleep, unless the environment sets that already; without effect once torch is loaded.
 
     By default they spin until the next operation (GNU OpenMP). Envs with threads of their own then lack a core, and where
     other programs need the cores, torch waits for threads that spin in vain.

@@ -56,7 +56,7 @@ class Manifest(dict[str, Any]):
     def __init__(self, facts: Mapping[str, Any], is_own: bool = False) -> None:
         super().__init__(facts)
         self.is_own = is_own
-        """Whether this user wrote it and nobody has changed it since."""
+        """Whether this user wrote it and it is unchanged since."""
 
 
 def write_text(facts: Mapping[str, Any], version: int = FORMAT_VERSION) -> bytes:

@@ -90,7 +90,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def _of_tune(path: Path) -> list[Path]:
-    """Returns the newest checkpoint in the folder of a trial, or in that of the best trial of a search."""
+    """Returns the newest checkpoint in the folder of a trial, or of the best trial of a search."""
     if (path / 'search.json').is_file() and (path / 'trials.csv').is_file():
         with open(path / 'trials.csv', encoding='utf-8', errors='replace', newline='') as file:
             best = next(csv.DictReader(file), {}).get('trial') or ''
@@ -104,7 +104,7 @@ def emergencies(path: Path) -> list[Path]:
 
 
 def _as_saved(path: Path) -> list[Path]:
-    """Returns the folders that a path can mean: itself, and the one that a DI-engine checkpoint name maps to."""
+    """Returns the folders that a path can mean: itself, and the folder that a DI-engine checkpoint name maps to."""
     if not path.name.endswith(SUFFIX) or os.path.lexists(path):
         return [path]
     short = path.with_name(path.name.removesuffix(SUFFIX))

@@ -65,7 +65,7 @@ class _File(NamedTuple):
 
 
 class _BufferPart(NamedTuple):
-    """The files to write for a replay buffer, and those of an earlier checkpoint that are reused."""
+    """The files to write for a replay buffer, and the reused files of an earlier checkpoint."""
 
     files: list[_File]
     kept: dict[str, FileFacts]
@@ -133,7 +133,7 @@ def save_checkpoint(
 
 
 def _write(path: Path, data: bytes, private: bool) -> FileFacts:
-    """Writes a file for which there is room, so that a full disk is told in numbers."""
+    """Writes a file if there is room for it, else raises an error with the free and the needed space."""
     free = shutil.disk_usage(path.parent).free
     if free < len(data):
         full = os.strerror(errno.ENOSPC)
@@ -276,7 +276,7 @@ def link_checkpoint(path: Path, name: str) -> None:
 
 
 def keep(folder: Path, keep_last: int = 2, keep_best: int = 1) -> list[Path]:
-    """Deletes old checkpoints, except those that a name points to and those that the run did not name itself.
+    """Deletes old checkpoints, except checkpoints that a name points to or that the user named.
 
     Args:
         folder: The ``ckpt`` folder.

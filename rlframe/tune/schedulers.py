@@ -131,7 +131,7 @@ class PopulationInStep(PopulationBasedTraining):  # type: ignore[misc]  # Ray is
             super()._checkpoint_or_exploit(trial, *where)
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: Any) -> Any:
-        """Decides about a trial; those that failed are not waited for."""
+        """Decides about a trial, without waiting for failed ones."""
         for other in tune_controller.get_trials():
             if other.status == Trial.ERROR:
                 self._trial_state[other].last_train_time = self._next_perturbation_sync

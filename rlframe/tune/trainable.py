@@ -119,7 +119,7 @@ class RLTrainable(Trainable):  # type: ignore[misc]  # Ray is untyped
         self._running.load(Path(checkpoint))
 
     def reset_config(self, new_config: Mapping[str, Any]) -> bool:
-        """Begins another trial in this process, of which nothing of the last one is part."""
+        """Begins another trial in this process, without any state of the last one."""
         self.cleanup()
         self._exp = self._trial(new_config)
         return True

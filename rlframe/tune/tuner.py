@@ -87,7 +87,7 @@ class Repeats:
 
 
 class _Resumable:
-    """Trials that begin after a resume are those of the whole search, and lie in the same folder.
+    """Makes trials that begin after a resume equal to those of an uninterrupted search, in the same folder.
 
     Tune replaces objects in a space (the config, classes, functions) by placeholders, which only the process that began
     the search resolves, begins trials where the folder was at first, and forgets the rungs of ASHA (ray 2.60). If Tune
@@ -464,7 +464,7 @@ def _make_search(
 
 
 def _limited(searcher: Any, given: tuple[Mapping[str, Any], Any], at_once: int) -> SearcherTrials:
-    """Returns the trials that a searcher suggests, at most so many at the same time; 0: any number."""
+    """Limits how many trials of a searcher run at the same time; 0: no limit."""
     if at_once:
         searcher = ConcurrencyLimiter(searcher, max_concurrent=at_once)
     return SearcherTrials(*given, searcher)

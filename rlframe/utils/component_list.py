@@ -66,7 +66,7 @@ class ComponentList(Field):
         return f'list of {self.registry.kind}s: names, or dict(type=NAME, OPTION=...)'
 
     def problem(self, value: Any) -> str:
-        """Returns what is wrong with a value, after a description of the valid ones; an empty string if it is valid."""
+        """Describes the valid values and the mistake in a value; returns an empty string if it is valid."""
         try:
             self.classes(value)
         except RegistryError as error:
@@ -101,7 +101,7 @@ class ComponentList(Field):
         return found
 
     def reach_of(self, value: Any) -> str:
-        """Returns what the components of a foreign config can reach; those that do not come with rlframe are code."""
+        """Returns what the components of a foreign config can reach: 'code' if one does not come with rlframe."""
         assert self.registry is not None
         try:
             found = chosen(value)

@@ -152,7 +152,7 @@ class ResolvedConfig(AttributeDict):
         return dict.values(self)
 
     def pop(self, name: str, *default: Any) -> Any:
-        """Removes a value; that of EasyDict deletes an attribute, too."""
+        """Removes a value; EasyDict's method deletes an attribute, too."""
         return dict.pop(self, name, *default)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ResolvedConfig:
@@ -319,7 +319,7 @@ class Section(ResolvedConfig):
     """
 
     _declared: ClassVar[dict[str, Any]] = {}
-    """What the body of this class declares, fields and section classes."""
+    """Fields and section classes in the body of this class."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -516,7 +516,7 @@ class Configurable:
     """Base class of all components that are built from a config section."""
 
     config: dict[str, Any] = {}
-    """Options that this class adds to those of its bases and of its section, and other defaults of those."""
+    """Options beside those of the bases and the section, and other defaults of those."""
     _section: ClassVar[type[Section] | None] = None
     """The section that annotates ``_cfg`` or, in an env, ``cfg``; it declares options as well."""
     reaches: str = ''
@@ -585,7 +585,7 @@ class Configurable:
 
 
 def _rule_errors(cls: type, options: Options, section: Any, whole: Any, at: str = '') -> list[ConfigError]:
-    """Returns the errors of the rules of those options in a section that have another value than their default."""
+    """Returns the errors of options' own rules, for options of a section that differ from their defaults."""
     errors = []
     for name, option in options.items():
         if isinstance(option, dict):

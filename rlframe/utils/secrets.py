@@ -65,7 +65,7 @@ def _is_secret(value: Any, has_secret_name: bool) -> bool:
 
 
 def shown_address(address: Any) -> str:
-    """Returns scheme, host and port of an address; whatever else may hold a token is hidden.
+    """Returns scheme, host and port of an address; all other parts, which may hold a token, are hidden.
 
     Args:
         address: The address as a user wrote it. The name before the host in ``ray://name@host:port`` is no secret.

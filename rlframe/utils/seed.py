@@ -38,7 +38,7 @@ def incarnation_seed(seed: int, rank: int, incarnation: int) -> int:
 
 
 def layer_seed(seed: int, rank: int) -> int:
-    """Returns the seed of what layers of a network draw."""
+    """Returns the seed of the generator of a network's layers."""
     return env_seed(seed, rank, 0, 'layers')
 
 
@@ -194,7 +194,7 @@ def seeded_globals(*key: int) -> Iterator[None]:
 
 @contextmanager
 def preserved_rng() -> Iterator[None]:
-    """Restores the global generators after the block, whatever it draws."""
+    """Restores the states of the global generators after the block."""
     state = global_rng_state()
     try:
         yield

@@ -204,13 +204,13 @@ def components_of_script(kinds: Iterable[str] = ACTING) -> bytes:
 
 
 def register_components(components: Mapping[tuple[str, str], type[Any]]) -> None:
-    """Registers what ``components_of_script`` found in the main program, in another process."""
+    """Registers the components of a main program, from ``components_of_script``, in another process."""
     for (kind, name), cls in components.items():
         REGISTRIES[kind].register(name, cls, force_overwrite=True)
 
 
 def to_child(value: Any, name: str, kinds: Iterable[str] = REGISTRIES) -> bytes:
-    """Serializes a value for ``from_parent`` in a process that this one starts, with the classes that its script registers."""
+    """Serializes a value for ``from_parent`` in a child process, with the classes that this script registers."""
     return to_bytes((components_of_script(kinds), to_bytes(value, name)), name)
 
 

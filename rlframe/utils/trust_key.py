@@ -33,7 +33,7 @@ def keyed_hash(body: bytes) -> str | None:
 
 
 def is_own(body: bytes, claimed: str) -> bool:
-    """Whether the hash at the end of a manifest is the one that this user's key gives.
+    """Whether the hash at the end of a manifest was made with this user's key.
 
     Args:
         body: The content of the manifest before it.

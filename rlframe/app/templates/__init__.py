@@ -1,3 +1,3 @@
-"""What ``rlframe new`` writes, as files that run: their names are replaced by those that the user gives."""
+"""Templates of ``rlframe new``, as files that run; the user's names replace theirs."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The interface of serial collectors, and the base class of those that step envs."""
+"""The interface of serial collectors, and the base class of collectors that step envs."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class PlayerRecorder:
 
     @property
     def held(self) -> int:
-        """Moves of recorded players that are neither returned nor among those that ``len`` counts."""
+        """Moves of recorded players that are neither returned nor counted by ``len``."""
         finished = sum(len(rows) + rows.held for rows in self._rows.values())
         return finished + sum(len(moves) for moves in self._open.values()) - len(self)
 
@@ -345,7 +345,7 @@ class BattleSampleSerialCollector(PlayerCollector, SampleSerialCollector):
         random_collect: bool = False,
         record_random_collect: bool = True,
     ) -> tuple[list[Any], Infos]:
-        """Collects training samples; ``n_sample`` is that of each recorded player, by default the first policy's.
+        """Collects ``n_sample`` training samples of each recorded player, by default the first policy's number.
 
         The other arguments and the errors are those of ``SampleSerialCollector``.
 

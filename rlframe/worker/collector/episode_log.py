@@ -129,7 +129,7 @@ class InfoSums:
 
 
 class Episodes(NamedTuple):
-    """The episodes that one step ended."""
+    """The episodes that ended in one step."""
 
     env_id: IntArray
     """[n]."""
@@ -362,7 +362,7 @@ class EpisodeLog:
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:
-    """Returns the error about a running episode, of those of N envs, that exceeds the limit of a section of the config."""
+    """Returns the error about an episode that exceeds the limit; ``lengths`` are the running episodes of N envs."""
     return EpisodeTooLongError(
         f'env {int(lengths.argmax())}: an episode of more than {limit} env steps',
         where=f'{section}.max_episode_len',

@@ -71,7 +71,7 @@ class JointPolicy:
         # place of each given policy among the distinct ones
         self._index = np.array([self._distinct.index(policy) for policy in self._given])
         self.seating = np.tile(np.arange(spec.player_num), (env_num, 1))
-        """Which policy acts for each player of each env, [N, P]."""
+        """Index of the policy that acts for each player of each env, [N, P]."""
         self._idle = any_action(spec.player.action_space)
 
     def view(self, obs: Array) -> PlayerView:

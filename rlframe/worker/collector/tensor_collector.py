@@ -69,7 +69,7 @@ def to_tensor_transitions(
 
 
 class Block(NamedTuple):
-    """What a call collected."""
+    """The data of one call of ``block``."""
 
     rows: Batch
     """Columns [T, N, ...], tensors on the device."""
@@ -113,7 +113,7 @@ class TensorRollout:
     def block(
         self, steps: int, settings: Mapping[str, Any], on_step: Callable[[], None] | None = None
     ) -> Block:
-        """Takes ``steps`` steps of each env, and calls ``on_step`` after each; ``settings`` are those of the policy's ``forward``.
+        """Takes ``steps`` steps of each env, and calls ``on_step`` after each; the policy's ``forward`` gets ``settings``.
 
         Raises:
             NonFiniteError: If a reward, an observation or an output of the policy is NaN or infinite.
@@ -163,7 +163,7 @@ class TensorRollout:
 
 
 def _put(columns: Columns, t: int, steps: int, **rows: torch.Tensor) -> None:
-    """Copies rows into step ``t`` of columns [steps, ...], each of which is allocated at its first row."""
+    """Copies rows into step ``t`` of columns [steps, ...]; a column is allocated at its first row."""
     for name, row in rows.items():
         if name not in columns:
             columns[name] = torch.empty((steps, *row.shape), dtype=row.dtype, device=row.device)

@@ -31,7 +31,7 @@ SCORE = Kind(
 
 
 class Picture(NamedTuple):
-    """A compressed picture; those of most envs become a hundred times smaller."""
+    """A compressed picture; pictures of most envs become a hundred times smaller."""
 
     content: bytes
     shape: tuple[int, ...]
@@ -48,7 +48,7 @@ class Clip(NamedTuple):
 
 
 def shown_ranks(count: int) -> list[int]:
-    """Returns the ranks by return, 0 for the worst, of at most four clips that a video shows of so many episodes."""
+    """Returns the ranks by return, 0 for the worst, of the clips in a video of so many episodes, at most four."""
     if count <= 4:
         return [*range(count)]
     middle = (count // 2 - 1, count // 2) if count % 2 else ((count - 1) // 2, count // 2)
@@ -56,7 +56,7 @@ def shown_ranks(count: int) -> list[int]:
 
 
 class Clips:
-    """Collects the pictures of running episodes, of ``n_episode`` in all, and keeps those of the worst, median and best ones.
+    """Collects pictures of running episodes, and keeps the worst, the median and the best of ``n_episode`` episodes.
 
     A finished episode whose rank cannot become one of these is dropped at once, so memory is limited by the running episodes
     and a few finished ones.

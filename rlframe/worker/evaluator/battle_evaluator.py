@@ -45,7 +45,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     _cfg: BattleInteractionConfig
 
     def reset_policy(self, _policy: Any = None) -> None:
-        """Takes over other policies, the first of which is to be measured, or resets the present ones."""
+        """Takes over other policies, and measures the first; or resets the present ones."""
         super().reset_policy(None if _policy is None else JointPolicy(_policy))
 
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:

@@ -181,7 +181,7 @@ class InterquartileMetric(EvalMetric):
 def evaluation_metrics(
     info: Mapping[str, Any], seconds: float, metrics: Any = METRICS.default, info_metrics: Any = ALL
 ) -> dict[str, float]:
-    """Returns the metrics of an evaluation that took so many seconds, by their tags.
+    """Returns the metrics of an evaluation by their tags; ``seconds`` is its duration.
 
     ``info`` has the values of every episode, as ``EvaluatedEpisodes.result`` returns them; only the returns are necessary. The
     last arguments are the values of the options of their names.

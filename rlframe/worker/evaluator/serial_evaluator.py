@@ -29,7 +29,7 @@ from rlframe.worker.evaluator.eval_metric import INFO, METRICS, evaluation_metri
 
 
 class EvaluatedEpisodes:
-    """Counts the episodes of one evaluation; ``limit`` cuts those that are too long.
+    """Counts the episodes of one evaluation; ``limit`` cuts long episodes.
 
     ``can_begin_anew`` says whether an env whose episode was cut can start the next one while others continue.
     """
@@ -44,7 +44,7 @@ class EvaluatedEpisodes:
         self._left: IntArray = np.zeros(0, np.int64)  # envs whose running episode does not count
 
     def count(self, ended: Episodes) -> None:
-        """Counts the episodes that the last step ended, including those that were cut."""
+        """Counts the episodes that ended in the last step, also by a cut."""
         cut = self._limit.cut
         if not len(ended.env_id):
             return

@@ -27,7 +27,7 @@ TINY = 0.01
 
 
 class Exam:
-    """What is known at an evaluation.
+    """The facts at an evaluation.
 
     Args:
         run: The run.
@@ -56,7 +56,7 @@ class Exam:
         return section
 
     def advise(self, *keys: str) -> str:
-        """Lists those of these options that the config has, each with its value; options that are off only if all are."""
+        """Lists the options that the config has, each with its value; options that are off are listed only if all are off."""
         known = [key for key in keys if key.rpartition('.')[2] in (self.option(key.rpartition('.')[0]) or ())]
         known = [key for key in known if self.option(key) is not None] or known
         return ' or '.join(f'{key} (now {self.option(key)!r})' for key in known)
@@ -199,7 +199,7 @@ CHECKS: dict[str, Callable[[Exam, float], str]] = {
     'kl': large_kl,
     'reward_scale': reward_scale,
 }
-"""What the doctor looks for, in the order of its warnings, by the name of the option that is its threshold and of its metric.
+"""The doctor's checks, in the order of its warnings, by the name of their threshold option and metric.
 
 A check returns one line that says what was seen and what to change, or an empty string.
 """

@@ -102,7 +102,7 @@ class RunView:
             logger.info('training ends: %s', reason)
 
     def state_dict(self) -> Mapping[str, float]:
-        """Returns the last metrics of training, which are the only part of the view that nobody else saves."""
+        """Returns the last metrics of training, the only part of the view that is saved here."""
         found = dict(getattr(self.writer, 'latest', {}))  # a copy, as other threads may write
         return {tag: value for tag, value in found.items() if not tag.startswith(OF_THE_MACHINE)}
 
@@ -123,7 +123,7 @@ class RunHook(Configurable):
     event of the collector."""
 
     saved: Mapping[str, Schema] = {}
-    """What ``state_dict`` contains: names of attributes, which begin with an underscore, and the schemas of their values."""
+    """The attributes in ``state_dict``: names that begin with an underscore, and the schemas of their values."""
 
     def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
@@ -150,7 +150,7 @@ class RunHook(Configurable):
         """Called before each collection."""
 
     def after_env_step(self, run: RunView) -> None:
-        """Called after each step of the training envs, all of which step together."""
+        """Called after each step of the training envs, which step together."""
 
     def after_collect(self, run: RunView) -> None:
         """Called after each collection; ``run.collected`` has the new data."""
@@ -171,7 +171,7 @@ class RunHook(Configurable):
         """Called when an exception ends the run, after the state was saved; ``run.error`` is the exception."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what the hook needs to continue, as plain values and arrays; saved in every checkpoint."""
+        """Returns the hook's state, as plain values and arrays; saved in every checkpoint."""
         return {name: copy.copy(getattr(self, f'_{name}')) for name in self.saved}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -198,7 +198,7 @@ EVENTS = tuple(name for name in vars(RunHook) if name.startswith(PREFIXES))
 
 
 def overrides(cls: type[RunHook], event: str) -> bool:
-    """Whether a class has a method of its own for an event."""
+    """Whether a class overrides the method of an event."""
     return getattr(cls, event) is not getattr(RunHook, event)
 
 
@@ -240,7 +240,7 @@ class HookList:
         return self.run.stop_reason
 
     def on_step(self, beat: Callable[[], None]) -> Callable[[], None]:
-        """Returns what a collector calls after each step of its envs; ``beat`` tells the stall detector of progress."""
+        """Returns the function that a collector calls after each step of its envs, with ``beat`` of the stall detector."""
 
         def after_env_step() -> None:
             beat()
@@ -278,7 +278,7 @@ class HookList:
                 raise
 
     def fail(self, error: BaseException) -> None:
-        """Calls the hooks of ``on_exception``; what they raise is added to the error as notes."""
+        """Calls the hooks of ``on_exception``; exceptions of theirs are added to the error as notes."""
         self.run.error = error
         self.run.outcome = 'failed'
         for name, method in self.methods['on_exception']:

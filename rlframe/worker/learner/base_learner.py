@@ -45,7 +45,7 @@ def _is_series(value: Any) -> bool:
 
 
 def _series(values: Sequence[Any]) -> Any:
-    """Returns values as one tensor, if they are tensors, or as a list; those of a checkpoint join the newest on its device."""
+    """Returns values as one tensor, on the device of the newest value, or as a list if they are no tensors."""
     import torch
 
     if not isinstance(values[-1], torch.Tensor):
@@ -425,7 +425,7 @@ class BaseLearner(Configurable):
         self.learned_at = state.get('learned_at', self._progress.envstep)
 
     def close(self) -> None:
-        """Ends ``start`` after the running iteration, and the learners beside this one; may be called twice."""
+        """Ends ``start`` after the running iteration, and the other learners; may be called twice."""
         self._closed = True
         if self.group is not None:
             self.group.close()

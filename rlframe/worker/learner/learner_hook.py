@@ -109,12 +109,12 @@ def register_learner_hook(name: str, hook_type: H | None = None) -> H | Callable
 
 
 def add_learner_hook(hooks: Hooks, hook: LearnerHook) -> None:
-    """Adds a hook behind those of its position that have the same or a lower priority."""
+    """Adds a hook at its position, behind all hooks with a lower or the same priority number."""
     hooks[hook.position] = sorted([*hooks[hook.position], hook], key=lambda h: h.priority)
 
 
 def merge_hooks(hooks1: Hooks, hooks2: Hooks) -> Hooks:
-    """Returns the hooks of both, in order of priority, those of the first before equal ones of the second.
+    """Merges two sets of hooks by priority; at equal priority, the first set's come first.
 
     Raises:
         HookError: If they do not have the same positions.

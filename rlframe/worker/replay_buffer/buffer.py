@@ -419,7 +419,7 @@ class NaiveReplayBuffer(IBuffer):
         return self._state(self._storage.checkpoint_state() if self._storage is not None else {})
 
     def _state(self, storage: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the state of the buffer around that of its storage."""
+        """Returns the state of the buffer, with the given state of its storage."""
         state = {
             'kind': self._storage.saved_as if self._storage is not None else '',
             'storage': storage,

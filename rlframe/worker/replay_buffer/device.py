@@ -154,7 +154,7 @@ class FrameCopy:
 
 
 def check_memory(nbytes: int, where: str, device: torch.device | None = None) -> None:
-    """Refuses what a replay buffer cannot keep on a device, or in main memory.
+    """Refuses an allocation that does not fit on a device, or into main memory.
 
     Raises:
         ResourceError: If more bytes are wanted than are free; both are given in GiB.

@@ -24,11 +24,11 @@ FRAMES_FILE = 'replay_frames'
 IMAGE_AXES = 2
 """Least number of axes of an image: height and width."""
 OVERHEAD = 16
-"""One frame in this many rows may be needed beyond one per row: those of the last next observations of episodes."""
+"""Rows per spare frame: beyond one frame per row, the last observations of episodes need some."""
 SHARED = 64
 """A stack shares frames with stacks of the last ``capacity / SHARED`` frames."""
 LEAST_SHARED = 4096
-"""Least number of those frames, in buffers with that many rows."""
+"""Fewest spare frames, in buffers with that many rows."""
 PLACES, BUCKET = 4, 4
 """Places in the table of frames for each frame that may be shared, and frames at a place."""
 STEP = 256
@@ -42,7 +42,7 @@ def window_of(capacity: int) -> int:
 
 
 def slots_of(capacity: int) -> int:
-    """Returns the frames that a buffer of so many rows has room for."""
+    """Returns the number of frames in the pool of a buffer with ``capacity`` rows."""
     return capacity + capacity // OVERHEAD + window_of(capacity)
 
 
@@ -90,7 +90,7 @@ class FramePool:
 
         self._kernels = kernels
         self.window = window_of(capacity)
-        """How many frames back new stacks share frames."""
+        """Number of newest frames that new stacks may share."""
         self._table = np.full((2 ** math.ceil(math.log2(PLACES * self.window)), BUCKET), -1, np.int64)
 
     def oldest_of(self, numbers: IntArray) -> int:
@@ -279,7 +279,7 @@ class FrameStorage(RingStorage):
         self._check_restored(state)
 
     def _load_frames(self, saved: Mapping[str, Any], numbers: Sequence[Array]) -> None:
-        """Restores the pool, if the numbers of all stacks are those of saved frames."""
+        """Restores the pool, after a check that all stacks refer to saved frames."""
         images = to_numpy(saved['columns']['image'])
         first = saved['first']
         stop = saved['stop']

@@ -33,7 +33,7 @@ class Draw(NamedTuple):
     priority: FloatArray
     """float32."""
     use: IntArray
-    """Number of times that the item was drawn, including this one."""
+    """Number of draws of the item, including this one."""
 
 
 class PrioritizedSampler:

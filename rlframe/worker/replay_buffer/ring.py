@@ -1,4 +1,4 @@
-"""Storage of a buffer's items, columns in preallocated arrays or arbitrary Python objects, and what draws from it.
+"""Storage of a buffer's items, as columns in preallocated arrays or as arbitrary objects, and the samplers that draw from it.
 
 Rows are numbered in the order of arrival, without wrapping. Row ``r`` is in slot ``r % capacity``, so a row number
 identifies an item even after its slot is overwritten, and its age (0 is the oldest) is ``r - first``.
@@ -251,7 +251,7 @@ class Ring:
         return self.slots(np.arange(*age.indices(len(self))))
 
     def advance(self, count: int) -> int:
-        """Numbers new rows, which overwrite the oldest ones, and returns how many of those go."""
+        """Numbers new rows, and returns the number of oldest rows that they overwrite."""
         before = self.first
         self.stop = self.stop + count
         self.first = max(before, self.stop - self.capacity)

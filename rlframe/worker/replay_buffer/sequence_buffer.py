@@ -62,7 +62,7 @@ class Trajectories:
         self._link(number, before, row + len(env) - self._capacity)
 
     def _link(self, number: IntArray, before: IntArray, first: int) -> None:
-        """Writes the links of those of the rows that stay, which are not older than ``first``."""
+        """Writes the links of the rows that stay, from number ``first`` on."""
         number, before = number[number >= first], before[number >= first]
         self._before[number % self._capacity] = before
         self._after[number % self._capacity] = NONE
