@@ -261,7 +261,7 @@ class Registry(Generic[T]):
         """Whether ``name`` is a built-in component that has not been replaced."""
         return name in self._builtin and not self._is_replaced(name)
 
-    def spelled(self, name: str) -> str:
+    def name_in_any_case(self, name: str) -> str:
         """Returns the only name that differs from ``name`` in upper and lower case at most; ``name`` if there is none."""
         alike = [known for known in self.names() if known.lower() == name.lower()]
         return alike[0] if len(alike) == 1 and name not in self else name

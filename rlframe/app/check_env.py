@@ -401,14 +401,12 @@ class Checks:
             except Exception as error:
                 text = f'{type(error).__name__}: {error}'
                 fix = 'Return bool(truncated): Gymnasium takes no numpy bool.' if NUMPY_BOOL in text else ''
-                self._say_gymnasium(
-                    'warning', text, fix, method_at(env, 'reset' if 'reset' in text else 'step')
-                )
+                self._add_remark('warning', text, fix, method_at(env, 'reset' if 'reset' in text else 'step'))
         for text in dict.fromkeys(COLOUR.sub('', COLOUR.sub('', str(one.message))) for one in caught):
             if not any(words in text for words in NOISE):
-                self._say_gymnasium('note' if any(words in text for words in HINTS) else 'warning', text)
+                self._add_remark('note' if any(words in text for words in HINTS) else 'warning', text)
 
-    def _say_gymnasium(self, severity: Severity, text: str, fix: str = '', where: str = '') -> None:
+    def _add_remark(self, severity: Severity, text: str, fix: str = '', where: str = '') -> None:
         short = textwrap.shorten(text, 300, placeholder='...')
         self.found(Finding(severity, 'gymnasium', f"Gymnasium's check: {short}", fix, where))
 

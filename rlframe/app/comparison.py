@@ -170,9 +170,9 @@ def _labels(members: Sequence[Sequence[SavedRun]]) -> list[str]:
         alike = [other.options for other in firsts if other.policy == run.policy]
         keys = list(_differing(alike))
         words = [f'{_short(key, keys)}={shown(run.options.get(key))}' for key in keys]
-        told = len(keys) <= MOST_WORDS
+        is_short = len(keys) <= MOST_WORDS
         policy = [run.policy] if len(set(policies)) > 1 or not words else []
-        labels.append(', '.join([*policy, *words]) if told else run.name)
+        labels.append(', '.join([*policy, *words]) if is_short else run.name)
     return labels if len(set(labels)) == len(labels) else [run.name for run in firsts]
 
 

@@ -226,9 +226,9 @@ def text_of(found: Facts, width: int) -> str:
     if found['how'] == 'synonym':
         hints = {option['key']: hint_of(found['asked'], [option['key']]) for option in options}
         alike = [key for key, hint in hints.items() if not hint.startswith('Instead')]
-        said = [f'{found["asked"]} is called {" or ".join(alike)} here.'] if alike else []
-        said += [hint for key, hint in hints.items() if key not in alike]
-        lines += [*wrapped(' '.join(said), 0, width), '']
+        hint_lines = [f'{found["asked"]} is called {" or ".join(alike)} here.'] if alike else []
+        hint_lines += [hint for key, hint in hints.items() if key not in alike]
+        lines += [*wrapped(' '.join(hint_lines), 0, width), '']
     if found['how'] == 'section':
         lines += [f'{found["asked"]} is a section of {len(options)} options:', '']
     if len(options) > MOST_IN_FULL:
@@ -301,10 +301,10 @@ def component_text(found: Facts, width: int) -> str:
         lines.append(f'{option["key"]} = {_default(option)}')
         lines += wrapped(f'{option["expected"]}: {option["doc"]}{reach}'.rstrip(': '), 4, width)
     if not found['options']:
-        told = 'It declares no options of its own.'
+        text = 'It declares no options of its own.'
         if kind == 'model':
-            told += ' Policies declare those of their networks: rlframe explain policy.model'
-        lines += wrapped(told, 0, width)
+            text += ' Policies declare those of their networks: rlframe explain policy.model'
+        lines += wrapped(text, 0, width)
     return '\n'.join(lines)
 
 

@@ -109,8 +109,8 @@ def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
     if len(groups) > 1 or several:
         room = int(figure.get_figwidth() * LETTERS_PER_INCH) // (max(map(len, labels)) + 8)
         columns = max(1, min(len(handles), room))
-        look: Any = dict(loc='outside lower center', ncols=columns, frameon=False, fontsize=9)
-        legend = figure.legend(handles, [_text(label) for label in labels], **look)
+        style_options: Any = dict(loc='outside lower center', ncols=columns, frameon=False, fontsize=9)
+        legend = figure.legend(handles, [_text(label) for label in labels], **style_options)
         if several:
             legend.set_title('mean over seeds with 95 % bootstrap interval')
             legend.get_title().set_fontsize(8)
@@ -120,7 +120,7 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
     looks = itertools.cycle(itertools.product(STYLES, COLORS))
     ends = []
     for group, (style, color) in zip(groups, looks, strict=False):
-        look: dict[str, Any] = {'color': color, 'linestyle': style, 'markersize': 4}
+        style_options: dict[str, Any] = {'color': color, 'linestyle': style, 'markersize': 4}
         curves = [_thinned(curve) for curve in group.curves(tag, smooth)]
         band = group.band(tag, smooth)
         ends += [curve.values for curve in curves]
@@ -130,12 +130,12 @@ def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
             for i, curve in enumerate(curves):
                 label = _label(group.label) if band is None and i == 0 else None
                 marker = 'o' if len(curve.steps) == 1 else None
-                axes.plot(*curve, alpha=alpha, linewidth=width, label=label, marker=marker, **look)
+                axes.plot(*curve, alpha=alpha, linewidth=width, label=label, marker=marker, **style_options)
         if band is not None:
             axes.fill_between(band.steps, band.low, band.high, color=color, alpha=0.18, linewidth=0)
-            axes.plot(band.steps, band.mean, linewidth=2, label=_label(group.label + count), **look)
+            axes.plot(band.steps, band.mean, linewidth=2, label=_label(group.label + count), **style_options)
         if not curves:
-            axes.plot([], [], label=_label(group.label + count), **look)
+            axes.plot([], [], label=_label(group.label + count), **style_options)
     _decorate(axes, groups, tag, ends)
 
 

@@ -56,7 +56,7 @@ def play_game(
     played = []
     with closing(BaseEnvManager([lambda: env])) as manager:
         manager.launch()
-        joint.sit(manager.spec, 1)
+        joint.assign_players(manager.spec, 1)
         for number in range(episodes):
             joint.seating[0] = (0, 1) if number % 2 == 0 else (1, 0)
             say(f'game {number + 1}: {"you begin" if number % 2 == 0 else "the policy begins"}; Ctrl-D ends')

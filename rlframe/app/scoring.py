@@ -25,7 +25,7 @@ from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import Interval, interval_of, number_text
 from rlframe.utils.seed import SCORE, set_seed
 
-TOLD_SECONDS = 5.0
+PROGRESS_SECONDS = 5.0
 """Seconds between two lines about a long evaluation."""
 
 
@@ -123,9 +123,9 @@ class Request(NamedTuple):
 
 
 def score(
-    path: str | Path | OpenCheckpoint, request: Request, tell: Callable[[str], object] | None = None
+    path: str | Path | OpenCheckpoint, request: Request, show_progress: Callable[[str], object] | None = None
 ) -> Score:
-    """Plays episodes with the policy of a checkpoint, and tells the progress of a long evaluation from time to time.
+    """Plays episodes with the policy of a checkpoint, and reports the progress of a long evaluation from time to time.
 
     Raises:
         ConfigError: If the request is invalid.
@@ -155,22 +155,22 @@ def score(
         how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)
         closers.callback(evaluator.close)
-        if tell is not None:
-            evaluator.on_step = _at_times(lambda: tell(evaluator.status()))
+        if show_progress is not None:
+            evaluator.on_step = _at_times(lambda: show_progress(evaluator.status()))
         info = evaluator.eval(n_episode=request.episodes)[1]
     returns, lengths = info['eval_episode_return'], info['eval_episode_len']
     return Score(returns, lengths, sum(info['eval_episode_cut']), opened.path)
 
 
-def _at_times(tell: Callable[[], object]) -> Callable[[], None]:
-    """Returns a function that may be called often, and calls another one every ``TOLD_SECONDS``."""
+def _at_times(show_progress: Callable[[], object]) -> Callable[[], None]:
+    """Returns a function that may be called often, and calls another one every ``PROGRESS_SECONDS``."""
     last = monotonic()
 
     def on_step() -> None:
         nonlocal last
-        if monotonic() - last > TOLD_SECONDS:
+        if monotonic() - last > PROGRESS_SECONDS:
             last = monotonic()
-            tell()
+            show_progress()
 
     return on_step
 

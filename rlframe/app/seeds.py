@@ -163,7 +163,7 @@ class _Team:
                         child.terminate()
                 while waiting and len(self._children) < self._jobs:
                     self._start(waiting.pop(0))
-                self._hear()
+                self._read_messages()
                 self._reap(is_stopping=deadline < math.inf)
                 if on_change is not None:
                     on_change(self.runs)
@@ -194,7 +194,7 @@ class _Team:
         run.state = 'running'
         self._children[index] = child, monotonic()
 
-    def _hear(self) -> None:
+    def _read_messages(self) -> None:
         """Takes the messages of the processes; waits a moment for the first."""
         is_first = True
         while True:
@@ -214,7 +214,7 @@ class _Team:
             if how is None:
                 continue
             child.end(0)  # and its own children
-            self._hear()
+            self._read_messages()
             del self._children[index]
             if run.state == 'running':
                 run.state = 'interrupted' if is_stopping else 'failed'

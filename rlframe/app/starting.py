@@ -92,7 +92,7 @@ def starting_config(
         section['wrappers'] = wrappers
         factory = _factory(world, section)
     spec = factory.spec
-    name = default_policy(spec) if policy is None else POLICY_REGISTRY.spelled(policy)
+    name = default_policy(spec) if policy is None else POLICY_REGISTRY.name_in_any_case(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
     fields = kind.config_fields()

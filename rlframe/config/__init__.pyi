@@ -21,7 +21,7 @@ from rlframe.config.trust import declared_reaching as declared_reaching
 from rlframe.config.trust import foreign_type as foreign_type
 from rlframe.config.trust import named_modules as named_modules
 from rlframe.config.trust import reaching_values as reaching_values
-from rlframe.config.trust import refuse_or_tell as refuse_or_tell
+from rlframe.config.trust import refuse_or_warn as refuse_or_warn
 from rlframe.config.writer import as_played as as_played
 from rlframe.config.writer import changeable as changeable
 from rlframe.config.writer import changes_of as changes_of

@@ -196,10 +196,10 @@ def drop_replaced_device(tree: Tree, overrides: Sequence[str] | Mapping[str, Any
     """Drops ``policy.cuda`` or ``policy.device`` from the config if an override sets the other one and they disagree."""
     keys = overridden_keys(overrides)
     policy = cast('Tree', section_at(tree, ['policy']))
-    said = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
-    if said == {'device'}:
+    names = {name for name in DEVICE_OPTIONS if f'policy.{name}' in keys and policy[name] is not None}
+    if names == {'device'}:
         policy.pop('cuda', None)
-    elif said == {'cuda'} and policy['cuda'] == (policy.get('device') == 'cpu'):
+    elif names == {'cuda'} and policy['cuda'] == (policy.get('device') == 'cpu'):
         policy.pop('device', None)
 
 

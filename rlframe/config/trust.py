@@ -84,10 +84,10 @@ def check_trust(data: Data, where: str, trust: bool, overrides: Overrides = (), 
         ConfigError: If it has keys that no config can have.
     """
     found = [each for each in reaching_values(data, overrides) if env is None or each.key != 'env.env_id']
-    refuse_or_tell(found, where, trust, REMEDY)
+    refuse_or_warn(found, where, trust, REMEDY)
 
 
-def refuse_or_tell(found: Sequence[Reaching], where: str, trust: bool, remedy: str) -> None:
+def refuse_or_warn(found: Sequence[Reaching], where: str, trust: bool, remedy: str) -> None:
     """Refuses values found in a config or, if the user trusts it, logs each of them.
 
     Raises:

@@ -105,7 +105,7 @@ def _train(args: Args) -> int:
             if start is None or isinstance(start, Path):
                 begun = start
                 start = None
-                _say_what_starts(begun)
+                _print_start(begun)
         if start is not None:
             from rlframe.pipeline.resume import resume
 
@@ -133,7 +133,7 @@ def config_of(args: Args) -> Pair | None:
     return overridden_start(args.env, args.policy, args.overrides, args.env_step)
 
 
-def _say_what_starts(begun: Path | None) -> None:
+def _print_start(begun: Path | None) -> None:
     """Says that ``--resume auto`` resumes nothing: it starts again in this folder, or in a new one."""
     what = 'found no run of this config to resume; starting a new one'
     if begun is not None:

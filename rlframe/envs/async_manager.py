@@ -84,7 +84,7 @@ class SubprocessEnvManager(BaseEnvManager):
         # flags more quickly than numpy
         self._flags = bytearray(self.env_num)
         self._answered = np.frombuffer(self._flags, np.bool_)
-        self._told: dict[int, Mapping[str, Any]] = {}
+        self._infos: dict[int, Mapping[str, Any]] = {}
         self._which = 0  # the set of observations that steps go to
         self._is_lent = False  # whether the last step returned that set itself
         for index in range(worker_num):
@@ -161,7 +161,7 @@ class SubprocessEnvManager(BaseEnvManager):
         """Begins a new episode in each of the given envs, which must not be busy, and drops their earlier answers."""
         for env in seeds:
             self._answered[env] = False
-            self._told.pop(env, None)
+            self._infos.pop(env, None)
         try:
             self._send_resets({env: seed for env, seed in seeds.items() if self._settle(env)})
         except Exception:
@@ -215,7 +215,7 @@ class SubprocessEnvManager(BaseEnvManager):
         if self._lost:
             able = np.array([env not in self._lost for env in env_id.tolist()], np.bool_)
             for env in env_id[~able].tolist():
-                self._hold_void(env)
+                self._answer_with_void(env)
             action, acting = action[able], env_id[able]
         is_whole = self._is_whole(env_id)
         if len(acting):
@@ -231,7 +231,7 @@ class SubprocessEnvManager(BaseEnvManager):
         arrays = self._arrays
         obs = arrays.obs[self._which]
         columns = (arrays.reward[answered], arrays.terminated[answered], arrays.truncated[answered])
-        infos = [self._told.pop(env, {}) for env in answered.tolist()] if self._told else ()
+        infos = [self._infos.pop(env, {}) for env in answered.tolist()] if self._infos else ()
         return TimeStep(
             obs if self._is_lent else obs[answered], *columns, infos or (NO_INFO,) * len(answered), answered
         )
@@ -296,11 +296,11 @@ class SubprocessEnvManager(BaseEnvManager):
             faults += from_bytes(replies[index])
         for index in stepped.keys() & replies.keys():
             if replies[index]:  # what the shared arrays do not hold
-                told = from_bytes(replies[index])
-                faults += told.pop('faults')
-                for kind, text in told.pop('remarks'):
-                    self.remarks.tell(kind, text)
-                self._told |= told
+                infos = from_bytes(replies[index])
+                faults += infos.pop('faults')
+                for kind, text in infos.pop('remarks'):
+                    self.remarks.report(kind, text)
+                self._infos |= infos
         for own in stepped.values():
             self._answered[own] = True
         if faults:
@@ -308,7 +308,7 @@ class SubprocessEnvManager(BaseEnvManager):
             for own in stepped.values():
                 for env in own.tolist():
                     if env in self._lost:
-                        self._hold_void(env)
+                        self._answer_with_void(env)
         return self._take_first_obs(np.sort(np.concatenate(list(begun.values())))) if begun else 0
 
     def _through(self, asked: dict[int, IntArray]) -> dict[int, IntArray]:
@@ -318,14 +318,14 @@ class SubprocessEnvManager(BaseEnvManager):
             del asked[index]
         return through
 
-    def _hold_void(self, env: int) -> None:
-        """Holds a void step as the answer of an env that has no running episode."""
+    def _answer_with_void(self, env: int) -> None:
+        """Stores a void step as the answer of an env that has no running episode."""
         arrays = self._arrays
         arrays.obs[self._which][env] = self.obs[env]
         arrays.reward[env] = 0.0
         arrays.terminated[env] = arrays.truncated[env] = False
         self._answered[env] = True
-        self._told[env] = self._void_info(env)
+        self._infos[env] = self._void_info(env)
 
     def _take_first_obs(self, begun: IntArray) -> int:
         """Stores the first observations of episodes, and begins another one in envs that failed."""
@@ -376,7 +376,7 @@ class SubprocessEnvManager(BaseEnvManager):
         self._finish(self._all)
         self._free_obs()
         self._answered[:] = False
-        self._told = {}
+        self._infos = {}
         return super().load_state_dict(state)
 
     @property

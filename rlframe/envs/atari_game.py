@@ -57,7 +57,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         screen = (height, width) if settings.grayscale else (height, width, 3)
         self._screen, self._before = np.zeros((2, *screen), np.uint8)
         self._stack: Array = np.zeros((settings.frame_stack, *settings.frame_shape), np.uint8)
-        self._held = NO_ACTION
+        self._action_played = NO_ACTION
         self._lives, self._score, self._goes_on = 0, 0.0, False
 
     def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
@@ -87,8 +87,8 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         sticks = self.np_random.random(self._skip) < self._stickiness if self._stickiness else None
         for frame in range(self._skip):
             if sticks is None or not sticks[frame]:
-                self._held = code
-            reward += ale.act(self._held)
+                self._action_played = code
+            reward += ale.act(self._action_played)
             if ale.game_over():
                 self._grab(self._screen)
                 return reward, True
@@ -125,7 +125,7 @@ class AtariGame(gymnasium.Env[Array, np.int64]):
         self._emulator.reset(seed=seed, options=options)
         self.np_random = self._emulator.np_random
         self._score = 0.0
-        self._held = NO_ACTION
+        self._action_played = NO_ACTION
         noops = int(self.np_random.integers(1, self._noop_max + 1)) if self._noop_max else 0
         opening = [] if self._opening == NO_ACTION else [self._opening]
         for code in [NO_ACTION] * noops + opening:
@@ -151,7 +151,7 @@ class SavedAtariGame(AtariGame):
             'emulator': np.frombuffer(emulator, np.uint8).copy(),
             'rng': self._emulator.np_random.bit_generator.state,
             'frames': self._stack.copy(),
-            'held': self._held.value,
+            'held': self._action_played.value,
             'lives': self._lives,
             'score': self._score,
             'goes_on': self._goes_on,
@@ -187,6 +187,6 @@ class SavedAtariGame(AtariGame):
         generator.bit_generator.state = checked_bits(state['rng'])
         self.np_random = generator
         self._stack = state['frames'].astype(np.uint8)
-        self._held = ale_py.Action(state['held'])
+        self._action_played = ale_py.Action(state['held'])
         self._lives = state['lives']
         self._score, self._goes_on = state['score'], state['goes_on']

@@ -13,7 +13,7 @@ from easydict import EasyDict
 
 from rlframe.data.observation import fields_of, obs_dtype
 from rlframe.data.timestep import Array, EnvSpec, spec_of
-from rlframe.envs.faults import not_made
+from rlframe.envs.faults import start_failed
 from rlframe.envs.schedule import check_scheduled, first_values, is_no_schedule, schedule_problem
 from rlframe.envs.state_objects import layers_of, members_of
 from rlframe.errors import EnvError, RLFrameError
@@ -232,7 +232,7 @@ class EnvFactory(Configurable, ABC):
             except RLFrameError:
                 raise
             except Exception as error:
-                raise not_made(0, error) from error
+                raise start_failed(0, error) from error
             self._known['spec'] = spec_of(env)
             check_scheduled(env, self.cfg.schedule)
             env.close()

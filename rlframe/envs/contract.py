@@ -64,17 +64,17 @@ class Remarks:
     """
 
     def __init__(self, hold: bool = False) -> None:
-        self._hold = hold
+        self._holds_back = hold
         self._kinds: set[str] = set()
         self.held: list[tuple[str, str]] = []
         """Kinds and texts of the remarks held back for the other process."""
 
-    def tell(self, kind: str, text: str) -> None:
+    def report(self, kind: str, text: str) -> None:
         """Reports a remark, unless one of this kind was reported before."""
         if kind in self._kinds:
             return
         self._kinds.add(kind)
-        if self._hold:
+        if self._holds_back:
             self.held.append((kind, text))
             return
         logger.info('EnvContractWarning: %s', text)
@@ -118,7 +118,7 @@ def remark_mask(info: Mapping[str, Any], spec: EnvSpec, remarks: Remarks, remedy
         return
     if not mask_parts(spec.action_space):
         remedy = f'no mask fits {spec.action_space!r}; masks are for Discrete and MultiDiscrete actions'
-    remarks.tell(ACTION_MASK, f"{spec.name}: info['{ACTION_MASK}'] is ignored: {remedy}.")
+    remarks.report(ACTION_MASK, f"{spec.name}: info['{ACTION_MASK}'] is ignored: {remedy}.")
 
 
 def first_obs(answer: Any, spec: EnvSpec, env: int, episode: int, remarks: Remarks) -> Array:
@@ -421,13 +421,13 @@ def _remark_obs(
     article = 'an ' if name == 'obs' else ''
     if not np.can_cast(obs.dtype, dtype):
         loss = ', which cuts fractions off' if obs.dtype.kind == 'f' and not both_float else ''
-        remarks.tell(
+        remarks.report(
             f'dtype of {name}',
             f'{spec.name}: {place} gave {article}{name} of dtype {obs.dtype} that {values_lie}, {declared};'
             f' it is converted{loss}. Declare what the env gives, or give what it declares.',
         )
     if (values < low).any() or (values > high).any():
-        remarks.tell(
+        remarks.report(
             f'bounds of {name}',
             f'{spec.name}: {place} gave {article}{name} that {values_lie}, {declared}. The bounds of its observation'
             ' space are wrong, or its observations are.',

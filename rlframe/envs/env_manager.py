@@ -21,7 +21,7 @@ from rlframe.envs.faults import (
     Fault,
     FaultBudget,
     crashed,
-    not_made,
+    start_failed,
 )
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.schedule import apply
@@ -97,7 +97,7 @@ class BaseEnvManager(IEnvManager):
     def __init__(self, env_fn: Sequence[Callable[[], Env]], cfg: EasyDict | None = None) -> None:
         self._cfg = self.resolve_config(cfg)
         self.env_num = len(env_fn)
-        self._hold(dict(enumerate(env_fn)))
+        self._set_factories(dict(enumerate(env_fn)))
         self.schedule: Mapping[str, Any] = {}
         """Values of attributes and methods that each env gets before its next episode begins."""
         self._is_closed = True
@@ -113,7 +113,7 @@ class BaseEnvManager(IEnvManager):
             manager.remarks.leave_out(ACTION_MASK)
         return manager
 
-    def _hold(self, make: Mapping[int, Callable[[], Env]]) -> None:
+    def _set_factories(self, make: Mapping[int, Callable[[], Env]]) -> None:
         """Sets the factory of each env of this process, by env id."""
         self._make = make
         self._all = np.fromiter(make, np.int64)
@@ -381,7 +381,7 @@ class BaseEnvManager(IEnvManager):
             except RLFrameError:
                 raise
             except FAILURES as error:
-                raise not_made(env, error, self.in_worker) from error
+                raise start_failed(env, error, self.in_worker) from error
         check_layers(self.envs.values())
         specs = [spec_of(env) for env in self.envs.values()]
         return [specs[0] if spec == specs[0] else spec for spec in specs]

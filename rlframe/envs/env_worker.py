@@ -180,7 +180,7 @@ class WorkerEnvs(BaseEnvManager):
 
     def __init__(self, make: Mapping[int, Callable[[], Any]], watch: WatchArray, index: int) -> None:
         self._watch, self._index = watch, index
-        self._hold(make)
+        self._set_factories(make)
 
     def at(self, env: int) -> None:
         """Records the env that is being used."""

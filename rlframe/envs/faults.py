@@ -62,7 +62,7 @@ def crashed(
         in_worker: Whether the error is raised in another process: its text then includes the traceback.
     """
     place = f'env {env}, episode {episode}, step {step}' if step else f'env {env}, episode {episode}'
-    return _told(EnvCrashedError, f'{place}: {what}', error, in_worker)
+    return _error_about(EnvCrashedError, f'{place}: {what}', error, in_worker)
 
 
 def vector_crashed(what: str, episodes: IntArray, steps: IntArray, error: BaseException) -> EnvCrashedError:
@@ -77,21 +77,21 @@ def vector_crashed(what: str, episodes: IntArray, steps: IntArray, error: BaseEx
     more = ' ...' if len(steps) > SHOWN_ENVS else ''
     at = f'episodes {episodes[:SHOWN_ENVS].tolist()}{more}, after {steps[:SHOWN_ENVS].tolist()}{more} env steps'
     who = f'one of the envs of a vector env ({at})'
-    return _told(EnvCrashedError, f'{who}: {what}', error, False)
+    return _error_about(EnvCrashedError, f'{who}: {what}', error, False)
 
 
-def not_made(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:
+def start_failed(env: int, error: BaseException, in_worker: bool = False) -> EnvStartError:
     """Returns the error about an exception of an env's constructor; see ``crashed``."""
-    return _told(EnvStartError, f'env {env}: its constructor', error, in_worker)
+    return _error_about(EnvStartError, f'env {env}: its constructor', error, in_worker)
 
 
-def _told(kind: type[E], who: str, error: BaseException, in_worker: bool) -> E:
+def _error_about(kind: type[E], who: str, error: BaseException, in_worker: bool) -> E:
     text = f'{who} raised {type(error).__name__}: {error}{place_of(error)}'
     if in_worker:
         text += '\n' + ''.join(traceback.format_exception(error)).rstrip()
-    told = kind(text)
-    told.__cause__ = error
-    return told
+    described = kind(text)
+    described.__cause__ = error
+    return described
 
 
 class FaultBudget:

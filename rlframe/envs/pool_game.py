@@ -69,13 +69,15 @@ class PoolGame(PlayerEnv):
             self._task_id, num_envs=1, num_threads=1, seed=seed % pool_manager.SEEDS, **self._options
         )
         obs, info = self._pool.reset()
-        self._tell(obs, np.zeros(len(obs)), False, False, info)
+        self._record_position(obs, np.zeros(len(obs)), False, False, info)
 
     def _play(self, action: Array) -> None:
         obs, reward, terminated, truncated, info = self._pool.step(np.array([action[self._mover]], np.int32))
-        self._tell(obs, reward, bool(terminated[0]), bool(truncated[0]), info)
+        self._record_position(obs, reward, bool(terminated[0]), bool(truncated[0]), info)
 
-    def _tell(self, obs: Array, reward: Array, terminated: bool, truncated: bool, info: Any) -> None:
+    def _record_position(
+        self, obs: Array, reward: Array, terminated: bool, truncated: bool, info: Any
+    ) -> None:
         """Records a position: the rewards of all players, and the observation of the next, or at the end of all."""
         self._mover = int(info['current_player'][0])
         for row, player in enumerate(info['players']['id'].tolist()):

@@ -10,7 +10,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, IntArray, TimeStep
 from rlframe.envs.base_env import EnvFactory
-from rlframe.envs.faults import not_made
+from rlframe.envs.faults import start_failed
 from rlframe.envs.vector_env import VectorEnvManager
 from rlframe.errors import EnvError, RLFrameError
 from rlframe.registry import ENV_MANAGER_REGISTRY
@@ -153,7 +153,7 @@ def _made(factory: EnvFactory, env_num: int, render_mode: str | None) -> TensorV
     except RLFrameError:
         raise
     except Exception as error:
-        raise not_made(0, error) from error
+        raise start_failed(0, error) from error
     if not getattr(env, 'gives_tensors', False):
         name = factory.cfg.get('env_id')
         raise EnvError(

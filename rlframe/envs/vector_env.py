@@ -15,7 +15,7 @@ from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, 
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.env_manager import BaseEnvManager
-from rlframe.envs.faults import not_made, vector_crashed
+from rlframe.envs.faults import start_failed, vector_crashed
 from rlframe.envs.interface import Episodes, IEnvManager
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
@@ -332,7 +332,7 @@ def _make_vector(factory: EnvFactory, env_num: int, render_mode: str | None) -> 
     except RLFrameError:
         raise
     except Exception as error:
-        raise not_made(0, error) from error
+        raise start_failed(0, error) from error
     if getattr(env, 'gives_tensors', False):
         raise EnvError(
             f'{type(env).__name__} gives tensors, and this manager takes arrays',
@@ -382,7 +382,7 @@ def _autoreset_of(env: Any, spec: EnvSpec, remarks: contract.Remarks) -> str:
     declared = (env.metadata or {}).get(name)
     if declared is None:
         told = f"{spec.name}: the vector env declares no metadata['{name}'], and NEXT_STEP is assumed"
-        remarks.tell(name, told)
+        remarks.report(name, told)
         declared = modes.NEXT_STEP
     text = str(getattr(declared, 'value', declared)).rpartition('.')[2]
     for mode in modes:

@@ -121,7 +121,7 @@ class WorkerPool:
                 if fd not in self._by_fd:  # lost by an event of this very round
                     continue
                 index = self._by_fd[fd].index
-                received = self._hear(self._by_fd[fd], fd, faults)
+                received = self._receive(self._by_fd[fd], fd, faults)
                 if received is not None and received[0] == ERROR:
                     errors[index] = from_bytes(received[1])
                 elif received is not None:
@@ -149,7 +149,7 @@ class WorkerPool:
         self._ends.unregister(links[-1])
         return events + [fd for fd in links if fd not in events], not events
 
-    def _hear(self, worker: WorkerProcess, fd: int, faults: list[Fault]) -> tuple[int, bytes] | None:
+    def _receive(self, worker: WorkerProcess, fd: int, faults: list[Fault]) -> tuple[int, bytes] | None:
         """Returns the kind and the body of an answer if there is one; a dead worker becomes a fault."""
         try:
             received = worker.receive()

@@ -177,10 +177,10 @@ def compiled_again(
     compiled = partial(config.compile_config, create_config=data['create_config'], overrides=overrides)
     with warnings.catch_warnings():
         warnings.simplefilter('ignore', ConfigWarning)
-        return compiled(main) if manifest is None else made_of_known(compiled, main, manifest)
+        return compiled(main) if manifest is None else made_without_unknown(compiled, main, manifest)
 
 
-def made_of_known(
+def made_without_unknown(
     make: Callable[[Mapping[str, Any]], T], options: Mapping[str, Any], manifest: Mapping[str, Any]
 ) -> T:
     """Makes something of saved options; options that only another version of rlframe has are left out, with a warning.

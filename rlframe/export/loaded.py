@@ -15,7 +15,7 @@ from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, obs_dtype
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
-from rlframe.export.artifact import DESCRIPTION, Source, made_of_known, read_artifact
+from rlframe.export.artifact import DESCRIPTION, Source, made_without_unknown, read_artifact
 from rlframe.export.function import Bounds, FrameStacks, Kind, names_of, to_rows
 from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
 from rlframe.run.checkpoint_tree import BAD_TREE, compare_states
@@ -145,10 +145,10 @@ def load_policy(
         message = f'this is not what rlframe wrote: {describe_error(error)}'
         raise CheckpointCorruptError(message, where=str(where), remedy=remedy_of(error)) from error
     remedy = 'If you trust it: rlframe.load(path, trust=True).'
-    config.refuse_or_tell(found, str(artifact.path), trust, remedy)
+    config.refuse_or_warn(found, str(artifact.path), trust, remedy)
     with loading(where), part('state'):
         given = options if device is None else {**options, 'device': device}
-        policy = made_of_known(partial(_created, spec=spec), given, artifact.manifest)
+        policy = made_without_unknown(partial(_created, spec=spec), given, artifact.manifest)
         policy.collect_mode.load_state_dict(state)
     return LoadedPolicy(policy, spec, artifact.description, artifact.path, frames if stack_frames else 1)
 

@@ -140,7 +140,8 @@ class Checkpoints:
         self.requested: list[str] = []
         """Names of the checkpoints to save at the end of the round."""
         self._newest = ''  # name of the last complete checkpoint
-        self._held: list[dict[str, Any]] = []  # candidates for the best: policies whose evaluation is running
+        # candidates for the best: policies whose evaluation is running
+        self._unscored: list[dict[str, Any]] = []
 
     @property
     def folder(self) -> Path:
@@ -185,11 +186,11 @@ class Checkpoints:
 
     def keep_until_scored(self) -> None:
         """Keeps a copy of the current policy until its evaluation is available."""
-        self._held.append(copy.deepcopy(self._policy_state()))
+        self._unscored.append(copy.deepcopy(self._policy_state()))
 
     def save_if_best(self, score: float, is_best: bool) -> None:
-        """Saves the policy that has been held for the longest time, as ``best``, or forgets it."""
-        state = self._held.pop(0)
+        """Saves the oldest policy without a score as ``best``, or drops it."""
+        state = self._unscored.pop(0)
         if is_best:
             self.publish_best(state, score)
 
@@ -248,7 +249,7 @@ class Checkpoints:
         states: dict[str, Any] = {
             name: part.state_dict() for name, part in self._parts.items() if part is not self._buffer
         }
-        states['held?'] = self._held
+        states['held?'] = self._unscored
         return {
             name.removesuffix(OPTIONAL): state
             for name, state in states.items()
@@ -332,7 +333,7 @@ class Checkpoints:
                     self._load(name, state)
         self._note_reasons(state, manifest, clone_key is not None)
         self._newest = path.name
-        self._held = list(state.get('held', ()))
+        self._unscored = list(state.get('held', ()))
 
     def _load(self, name: str, state: Mapping[str, Any]) -> None:
         key = name.removesuffix(OPTIONAL)

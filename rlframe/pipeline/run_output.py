@@ -188,8 +188,8 @@ class RunOutput:
                 logger.info('resumed at %s env steps with %s', f'{progress.envstep:,}', change)
             if changes:
                 numbers = {f'{CHANGED}{c.key}': c.after for c in changes if type(c.after) in (int, float)}
-                told = '; '.join(map(str, changes))
-                self.writer.write(numbers, progress.envstep, train_iter=progress.train_iter, changed=told)
+                text = '; '.join(map(str, changes))
+                self.writer.write(numbers, progress.envstep, train_iter=progress.train_iter, changed=text)
         if self._goes_on:
             self._write_config()
 

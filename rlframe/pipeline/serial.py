@@ -22,7 +22,7 @@ from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, 
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
 from rlframe.worker.collector.base_serial_collector import SCHEDULE
-from rlframe.worker.commander import asked
+from rlframe.worker.commander import checked_answer
 from rlframe.worker.curriculum import Curriculum, Seen
 from rlframe.worker.hooks.run_hook import HookList
 
@@ -233,7 +233,7 @@ class SerialPipeline(HasGoal):
         if self.hooks.methods['before_collect']:
             self.hooks.call('before_collect')
         collected = self.collector.collect(
-            asked(self.commander.collect_target, least=1),
+            checked_answer(self.commander.collect_target, least=1),
             train_iter=self.progress.train_iter,
             policy_kwargs=self._settings(),
         )
@@ -278,7 +278,7 @@ class SerialPipeline(HasGoal):
             self.loop.idle(have, size, MAX_IDLE_ROUNDS)
             return ()
         self.loop.idle_rounds = 0
-        count = asked(self.commander.update_per_collect, least=0)
+        count = checked_answer(self.commander.update_per_collect, least=0)
         return replay_buffer.batches(
             self._update_per_collect if count is None else count, size, self.progress.train_iter
         )

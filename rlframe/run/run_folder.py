@@ -34,7 +34,7 @@ LOG = 'log.txt'
 """File of a run folder that receives rlframe's log."""
 
 
-SAID = 300
+LOCK_CHARACTERS = 300
 """Number of characters of a lock that are shown."""
 FILES = (CONFIG, LOG, 'metrics.jsonl', 'metrics.csv', 'total_config.py', 'mlflow.json', 'wandb.json')
 """Files of a run folder that a resumed run opens."""
@@ -76,7 +76,7 @@ def lock(folder: Path) -> Callable[[], None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            holder = _said(file) or 'an unknown process'
+            holder = _content_of_lock(file) or 'an unknown process'
             file.close()
             raise ExperimentLockedError(
                 f'the run folder is in use: {holder}',
@@ -103,7 +103,7 @@ def last_holder(folder: Path) -> str:
     """Returns process, host and time of the current lock holder, or of one that died; empty after a release."""
     try:
         with _opened(folder / LOCK, os.O_RDONLY) as file:
-            return _said(file)
+            return _content_of_lock(file)
     except OSError:
         return ''
 
@@ -117,10 +117,10 @@ def _opened(path: Path, flags: int) -> IO[str]:
     return os.fdopen(descriptor, 'r' if flags == os.O_RDONLY else 'a+', encoding='utf-8', errors='replace')
 
 
-def _said(file: IO[str]) -> str:
+def _content_of_lock(file: IO[str]) -> str:
     """Returns the content of a lock as a short text that is safe to print to a terminal."""
     file.seek(0)
-    return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(SAID)).strip()
+    return ''.join(letter if letter.isprintable() else ' ' for letter in file.read(LOCK_CHARACTERS)).strip()
 
 
 def new_folder(name: str, seed: int, home: Path | None = None) -> Path:

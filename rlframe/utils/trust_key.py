@@ -68,7 +68,7 @@ def _key() -> bytes | None:
     if named := os.environ.get(VARIABLE):
         if len(named) >= LEAST:
             return named.encode('utf-8', 'surrogateescape')
-        _say_once(f'{VARIABLE} has {len(named)} characters, at least {LEAST} are needed: it is not used')
+        _warn_once(f'{VARIABLE} has {len(named)} characters, at least {LEAST} are needed: it is not used')
         return None
     try:
         file = key_file()
@@ -80,7 +80,7 @@ def _key() -> bytes | None:
         if not stat.S_ISREG(facts.st_mode):
             return None
         if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-            _say_once(f'{file} can be read or changed by others, so it is not used: chmod 600 {file}')
+            _warn_once(f'{file} can be read or changed by others, so it is not used: chmod 600 {file}')
             return None
         key = opened.read(4096).strip()
     return key if len(key) >= LEAST else None
@@ -106,7 +106,7 @@ def _made_key() -> bytes | None:
             draft.unlink(missing_ok=True)
     except (OSError, RuntimeError) as error:
         reason = getattr(error, 'strerror', None) or error
-        _say_once(
+        _warn_once(
             f'the key of this user cannot be saved ({reason}), so eval, export and --resume will not recognise what is written'
             f' now as your own and may ask for --trust; {VARIABLE} can hold a key'
         )
@@ -115,5 +115,5 @@ def _made_key() -> bytes | None:
 
 
 @functools.cache
-def _say_once(text: str) -> None:
+def _warn_once(text: str) -> None:
     logger.warning('%s', text)

@@ -85,7 +85,7 @@ class BaseSerialCommander(Configurable):
         """Continues from ``state_dict()``; not called if that was empty."""
 
 
-def asked(question: Callable[[], Any], least: int) -> int | None:
+def checked_answer(question: Callable[[], Any], least: int) -> int | None:
     """Returns a commander's answer to a question for a number, such as ``commander.collect_target``.
 
     Raises:

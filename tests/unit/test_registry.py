@@ -194,7 +194,7 @@ def test_a_name_in_another_case_is_found_if_it_is_the_only_one() -> None:
     registry: Registry[Any] = Registry('thing')
     for name in ('ppo', 'Dqn', 'DQN'):
         registry.register(name, type(name, (), {}))
-    assert [registry.spelled(name) for name in ('PPO', 'ppo', 'dqn', 'DQN', 'x')] == [
+    assert [registry.name_in_any_case(name) for name in ('PPO', 'ppo', 'dqn', 'DQN', 'x')] == [
         'ppo',
         'ppo',
         'dqn',

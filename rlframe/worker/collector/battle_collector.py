@@ -126,8 +126,8 @@ class PlayerRecorder:
         self._length[env_id] += 1
         for player, moves in self._open.items():
             acted = before.active[:, player]
-            said = policy.said_for(player, step.output, acted)
-            moves.make({'obs': before.obs[acted, player], **said}, env_id[acted])
+            output = policy.output_for(player, step.output, acted)
+            moves.make({'obs': before.obs[acted, player], **output}, env_id[acted])
             moves.pay(after.reward[:, player], env_id)
             knows = after.active[:, player] | after.over[:, player]  # the result of the last move
             closing = np.flatnonzero(knows & moves.is_open[env_id])
@@ -286,7 +286,7 @@ class PlayerCollector(SerialCollector):
         if _policy is not None:
             _policy = _policy if isinstance(_policy, JointPolicy) else JointPolicy(_policy)
             if self._env is not None:
-                _policy.sit(self._env.spec, self._env.env_num)
+                _policy.assign_players(self._env.spec, self._env.env_num)
         super().reset_policy(_policy)
 
     def reset(self, _policy: Any = None, _env: Any = None) -> None:
@@ -296,7 +296,7 @@ class PlayerCollector(SerialCollector):
 
     def _begin(self) -> None:
         if self._env is not None and self._policy is not None:
-            self._policy.sit(self._env.spec, self._env.env_num)
+            self._policy.assign_players(self._env.spec, self._env.env_num)
         super()._begin()
 
     def _make_recorder(self, env_num: int, policy: Any = None) -> Any:

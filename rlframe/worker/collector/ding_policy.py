@@ -35,17 +35,17 @@ class DingPolicy:
 
     def __init__(self, mode: Any, spec: Callable[[], EnvSpec]) -> None:
         self._mode, self._spec = mode, spec
-        self._said: dict[int, Mapping[str, Any]] = {}  # last output for each env
+        self._outputs: dict[int, Mapping[str, Any]] = {}  # last output for each env
 
     def forward(self, obs: Any, env_id: IntArray | None = None, **settings: Any) -> Any:
         """Returns the actions as rows, [n, ...]; for a dict of observations, what the policy returns."""
         if env_id is None:
             return self._mode.forward(obs, **settings)
         ids = env_id.tolist()
-        said = self._mode.forward({env: _floats(obs[i]) for i, env in enumerate(ids)}, **settings)
-        self._said.update(said)
+        outputs = self._mode.forward({env: _floats(obs[i]) for i, env in enumerate(ids)}, **settings)
+        self._outputs.update(outputs)
         space: Any = self._spec().action_space
-        action = np.stack([to_array(said[env]['action']) for env in ids])
+        action = np.stack([to_array(outputs[env]['action']) for env in ids])
         return Batch(action=action.reshape(len(ids), *space.shape).astype(space.dtype, copy=False))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Any]:
@@ -53,7 +53,7 @@ class DingPolicy:
         for i, env in enumerate(timestep.env_id.tolist()):
             reward = np.asarray(timestep.reward[i : i + 1], np.float32)
             step = DingTimestep(timestep.obs[i], reward, bool(timestep.done[i]), timestep.info[i])
-            rows.append(dict(self._mode.process_transition(obs[i], self._said[env], step)))
+            rows.append(dict(self._mode.process_transition(obs[i], self._outputs[env], step)))
         columns = dict(Batch.from_rows(rows).map(to_array).items())
         return columns | {'terminated': timestep.terminated, 'truncated': timestep.truncated}
 

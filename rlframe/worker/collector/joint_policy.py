@@ -42,7 +42,7 @@ class JointPolicy:
         """Players that it acts for, P."""
         self._env_num = 0
 
-    def sit(self, spec: EnvSpec, env_num: int) -> None:
+    def assign_players(self, spec: EnvSpec, env_num: int) -> None:
         """Takes the seats of N envs of a spec: policy p acts for player p.
 
         Raises:
@@ -109,7 +109,7 @@ class JointPolicy:
                 columns[key][row, player] = values
         return Batch.unchecked(columns, count)
 
-    def said_for(self, player: int, output: Batch, rows: Array) -> dict[str, Array]:
+    def output_for(self, player: int, output: Batch, rows: Array) -> dict[str, Array]:
         """Returns the output of the policy given for a player, for some rows of ``forward``'s answer."""
         start = f'{self._index[player]}/'
         own = {name[len(start) :]: column for name, column in output.items() if name.startswith(start)}

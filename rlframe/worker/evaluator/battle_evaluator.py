@@ -51,7 +51,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
         self._env.launch()
         env_num = self._env.env_num
-        self._policy.sit(self._env.spec, env_num)
+        self._policy.assign_players(self._env.spec, env_num)
         self._return = np.zeros((env_num, self._policy.player_num))  # of each player
         self._ended = np.zeros(env_num, np.int64)  # episodes of each env
         self._change_seats(np.arange(env_num))

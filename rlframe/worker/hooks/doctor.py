@@ -265,7 +265,7 @@ class DoctorHook(RunHook):
         super().__init__(cfg)
         self._scores: list[float] = []
         self._evaluations = 0
-        self._told: dict[str, int] = {}  # evaluation of the last warning of each check
+        self._warned_at: dict[str, int] = {}  # evaluation of the last warning of each check
         self._found: dict[str, int] = {}  # findings of each check
         self._largest_reward = self._largest_return = 0.0
 
@@ -277,14 +277,14 @@ class DoctorHook(RunHook):
         self._largest_reward = max([self._largest_reward, *_reward_per_step(run)])
         self._largest_return = max([self._largest_return, *map(abs, _returns(run))])
         exam = Exam(run, self._scores, self._largest_reward, self._largest_return)
-        for name, look in CHECKS.items():
+        for name, check in CHECKS.items():
             limit = self._cfg[name]
-            if limit is not None and (line := look(exam, limit)):
-                self._tell(run, name, line)
+            if limit is not None and (line := check(exam, limit)):
+                self._report(run, name, line)
 
-    def _tell(self, run: RunView, name: str, line: str) -> None:
+    def _report(self, run: RunView, name: str, line: str) -> None:
         self._found[name] = self._found.get(name, 0) + 1
         run.log(f'doctor/{name}', self._found[name])
-        if self._evaluations - self._told.get(name, -self._cfg.repeat_every) >= self._cfg.repeat_every:
-            self._told[name] = self._evaluations
+        if self._evaluations - self._warned_at.get(name, -self._cfg.repeat_every) >= self._cfg.repeat_every:
+            self._warned_at[name] = self._evaluations
             logger.warning('doctor: %s', line)

@@ -102,7 +102,7 @@ def test_long_evaluation_of_the_command_line_tells_of_itself_and_of_what_it_cut(
 ) -> None:
     config = str(ROOT / 'configs' / 'cartpole_dqn.py')
     assert main(['-c', config, '--train-iter', '5', *[word for word in DQN if '=' in word]]) == 0
-    monkeypatch.setattr('rlframe.app.scoring.TOLD_SECONDS', -1.0)
+    monkeypatch.setattr('rlframe.app.scoring.PROGRESS_SECONDS', -1.0)
     capsys.readouterr()
     folder = 'cartpole_dqn_seed0'
     assert main(['eval', folder, '-n', '3', '--json', 'evaluator.max_episode_len=4']) == 0

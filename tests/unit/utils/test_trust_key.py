@@ -19,7 +19,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty configuration folder."""
     monkeypatch.setenv('XDG_CONFIG_HOME', str(tmp_path / 'config'))
     monkeypatch.delenv('RLFRAME_TRUST_KEY', raising=False)
-    trust_key._say_once.cache_clear()
+    trust_key._warn_once.cache_clear()
     return tmp_path / 'config'
 
 
