@@ -222,6 +222,7 @@ def play(
         timed('reset()', env.reset, **seeded)
         played.rows.append((_content(played.last), 0.0, False, False, ''))
 
+    # play
     if last is None:
         begin(seed=seed)
     for _ in range(steps):
@@ -430,12 +431,14 @@ class Checks:
 
     def _saving(self) -> None:
         """Saves the state of an env in an episode, and compares how it and a restored env continue."""
+        # save
         env, other = self.create(), self.create()
         last = play(env, self.spec, CONTINUED, self.seed, self.calling).last
         self.facts['saving'] = 'not possible'
         self.calling('saving its state')
         saved = EnvState(env).capture()
         problem = f'its state cannot be saved: {saved.reason}' if isinstance(saved, Refusal) else ''
+        # restore
         if not isinstance(saved, Refusal):
             self.calling('reset()')
             other.reset(seed=self.seed + 1)
@@ -447,6 +450,7 @@ class Checks:
         if problem:
             self.found(Finding('warning', 'saving', problem, NOT_SAVED))
             return
+        # compare
         one, two = (
             play(each, self.spec, CONTINUED, self.seed + 2, self.calling, last=last) for each in (env, other)
         )

@@ -56,12 +56,14 @@ def play_run(
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
         EnvCrashedError: If the env fails.
     """
+    # check
     request.check()
     if fps is not None and not 0 < fps < float('inf'):
         raise ConfigError('bad value', where='--fps', got=fps, expected='a number > 0')
     if human and not has_display():
         say('there is no display to open a window on; rlframe eval --video makes films')
         human = False
+    # create policy and env
     state = opened.state(buffer=False)  # verified before its config is used
     cfg = played_config(opened, request)
     set_seed(request.seed)
@@ -76,9 +78,11 @@ def play_run(
         raise EnvStartError(
             f'the env cannot be shown: {type(error).__name__}: {error}', where=f'render mode {mode!r}'
         ) from error
+    # play a game against a person
     if is_game:
         games = play_game(env, factory.spec, policy.eval_mode, request.episodes, request.seed, say, ask)
         return [Episode(*game) for game in games]
+    # play episodes
     limit = EpisodeLimit(factory.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
 
     def show(line: str) -> None:

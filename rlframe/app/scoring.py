@@ -131,12 +131,14 @@ def score(
         ConfigError: If the request is invalid.
         CheckpointError: If the checkpoint is damaged, or of another network.
     """
+    # open the checkpoint
     request.check()
     opened = open_checkpoint(path)
     state = opened.state(buffer=False)  # verified before its config is used
     cfg = played_config(opened, request)
     cfg.policy.eval.evaluator.backend = 'local'
     _film_or_not(cfg, request)
+    # create envs and policy
     set_seed(request.seed)
     build.set_threads(cfg)
     factory = build.make_factory(cfg)
@@ -151,6 +153,7 @@ def score(
                 remedy='policy.eval.evaluator.render.render_freq=0 films evaluations during training.',
             )
         policy = played_policy(opened, state, cfg, factory.spec, request.model)
+        # evaluate
         films = None if request.video is None else FilmFolder(Path(request.video))
         how: dict[str, Any] = {'seed': request.seed, 'purpose': SCORE, 'tb_logger': films}
         evaluator = build.make_evaluator(cfg, backend, policy, factory.spec, **how)

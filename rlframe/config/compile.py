@@ -108,6 +108,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     Raises:
         ConfigError: If options are unknown or invalid. All mistakes are reported together.
     """
+    # merge what the user set
     which = create_cfg if create_config is None else create_config
     main_config, create_config, notes = _translated(main_config, which, overrides, parallel)
     given = dict(seed=seed, exp_name=exp_name, max_env_step=max_env_step, max_train_iter=max_train_iter)
@@ -121,6 +122,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         drop_replaced_defaults(tree, before)
         drop_replaced_backend(tree, before)
         drop_replaced_device(tree, overrides)
+    # fill in defaults
     classes, options = find_schema(tree, errors)
     _forward_up(tree, options, errors)
     values, found = check_values(tree, options)
@@ -128,6 +130,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     for target, source in sources.items():
         set_path(values, target.split('.'), value_at(values, source))
     errors += found
+    # check rules
     bad = [error.where for error in errors if error.where]
     errors += _component_errors(classes, values, bad) + hook_errors(classes, values)
     known = {key: value for key, value in declared_values(values, options) if not _is_below(key, bad)}
@@ -136,6 +139,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
         errors += parallel_errors(known)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
+    # warn, and complete the config
     for text in (*notes, *cross_warnings(known)):
         warnings.warn(text, ConfigWarning, stacklevel=2)
     if values['seed'] is None:

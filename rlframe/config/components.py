@@ -286,6 +286,7 @@ def _open_fields(section: Mapping[str, Any], path: tuple[str, ...]) -> Options:
 
 def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[ConfigError]) -> None:
     """Sets the options that the class alone decides, and replaces the model's options if the user provides a model."""
+    # sections of every policy
     on_policy = options.get('on_policy')
     if isinstance(on_policy, Field):
         options['on_policy'] = dataclasses.replace(on_policy, choices=(on_policy.default,))
@@ -293,6 +294,7 @@ def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[Conf
         options.setdefault(mode, {})
     if not isinstance(options.get('model'), dict):
         return
+    # options of the network
     section = section_at(tree, ('policy', 'model'))
     _import(section.get('import_names'), 'policy.model.import_names', errors)
     name = section.get('type')

@@ -110,6 +110,7 @@ def read_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ConfigError: If the file is missing, of another kind, not valid, fails, or lacks one of the two.
         MissingDependencyError: If it is YAML and PyYAML is not installed.
     """
+    # read the file
     file = find_config(path)
     try:
         _check_size(file)
@@ -127,6 +128,7 @@ def read_config(path: str | Path) -> tuple[dict[str, Any], dict[str, Any]]:
         ) from error
     except RecursionError as error:
         raise ConfigError('dicts or lists are nested too deeply to be read', where=str(file)) from error
+    # check what it defines
     missing = [name for name in NAMES if not isinstance(found.get(name), Mapping)]
     if missing:
         present = sorted(name for name in found if isinstance(name, str) and not name.startswith('_'))

@@ -104,6 +104,7 @@ def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
     is_recurrent = _is_recurrent(known)
     if is_recurrent and kind in (*ROWS, 'episode'):
         yield _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
+    # priorities
     option = f'{BUFFER}.priority'
     of_policy = known.get('policy.priority')
     if of_policy is not None and known.get(option) not in (None, of_policy):
@@ -115,15 +116,18 @@ def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
             f'{option}=True weights losses by importance, and the replay buffer {kind!r} gives no weights'
         )
         yield _bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
+    # sizes
     for option, what in PARTS_OF_A_BUFFER.items():
         count, size = _numbers(known, option, f'{BUFFER}.replay_buffer_size')
         if count is not None and count > size:
             message = f'{what} of {count} is more than the replay buffer holds: {size} ({BUFFER}.replay_buffer_size)'
             yield _bad(known, option, message, f'at most {size}')
+    # sequences
     option = 'policy.learn.unroll_len'
     if known.get(option) is not None and known.get('policy.model.core', '') is None:
         message = 'only a recurrent core learns from sequences, and policy.model.core is None'
         yield _bad(known, option, message, "None, or policy.model.core='lstm'")
+    # devices
     changed = [option for option in CHANGED_IN_MAIN_MEMORY if known.get(option)]
     if changed and known.get(key := f'{BUFFER}.device', 'cpu') != 'cpu':
         option, value = changed[0], known[changed[0]]

@@ -50,6 +50,7 @@ class NStepWindow:
             self._columns = {
                 k: np.empty(shape + v.shape[1:], v.dtype) for k, v in rows.items() if k != 'reward'
             }
+        # store the rows, and add their rewards to those before them
         slot = (self._start[env_id] + self._count[env_id]) % self._nstep
         for name, column in self._columns.items():
             column[env_id, slot] = rows[name]
@@ -57,11 +58,13 @@ class NStepWindow:
         self._count[env_id] += 1
         self._reward[env_id] += self._discount[env_id] * rows['reward'][:, None]
         self._discount[env_id] *= self._discount_factor
+        # find the rows that are complete
         leaving = np.where(done, self._count[env_id], self._count[env_id] == self._nstep)  # rows per env, [n]
         at = np.repeat(np.arange(len(env_id)), leaving)  # env of each leaving row
         age = np.arange(len(at)) - np.repeat(np.cumsum(leaving) - leaving, leaving)
         source = env_id[at]
         slots = (self._start[source] + age) % self._nstep
+        # take them out
         whole = {name: column[source, slots] for name, column in self._columns.items()}
         whole['reward'] = self._reward[source, slots].astype(rows['reward'].dtype)
         whole['value_gamma'] = self._discount[source, slots].astype(np.float32)

@@ -94,6 +94,7 @@ def _train(args: Args) -> int:
     wanted = args.out or args.exp_name
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter('always', ConfigWarning)
+        # a new run
         if start in (None, AUTO):
             assert pair is not None  # the command line was checked
             named: dict[str, Any] = dict(exp_name=args.exp_name, parallel=is_parallel, **given)
@@ -106,6 +107,7 @@ def _train(args: Args) -> int:
                 begun = start
                 start = None
                 _print_start(begun)
+        # a resumed one
         if start is not None:
             from rlframe.pipeline.resume import resume
 
@@ -113,6 +115,7 @@ def _train(args: Args) -> int:
             cfg = found.cfg
         config.warn_of_own_parts(cfg)
     say_warnings(warning.message for warning in caught)
+    # train
     if found is not None:
         say_warnings(found.notes)
         is_parallel = cfg.get('parallel') is not None and args.mode != 'serial'

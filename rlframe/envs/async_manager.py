@@ -210,6 +210,7 @@ class SubprocessEnvManager(BaseEnvManager):
 
     def _stepped(self, action: Array, env_id: IntArray) -> TimeStep:
         """Steps the given envs and returns the held answers: of these envs in their order, or else in env order."""
+        # send the actions to running envs
         self._free_obs()
         acting = env_id
         if self._lost:
@@ -221,12 +222,14 @@ class SubprocessEnvManager(BaseEnvManager):
         if len(acting):
             self._send_steps(action, acting)
         self._wait()
+        # envs that have answered
         answered, self._is_lent = env_id, is_whole
         if not is_whole or 0 in self._flags:
             answered = np.flatnonzero(self._answered)
             if len(answered) == len(env_id) and self._answered[env_id].all():
                 answered = env_id
             self._is_lent = self._is_whole(answered)
+        # their rows
         self._answered[:] = False
         arrays = self._arrays
         obs = arrays.obs[self._which]

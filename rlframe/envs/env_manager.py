@@ -338,6 +338,7 @@ class BaseEnvManager(IEnvManager):
                 'envs': {},
             },
         )
+        # counters and faults
         self._episodes.load_state_dict(state)
         self.schedule = dict(state.get('schedule', {}))
         self.obs = state['obs'].copy()
@@ -345,9 +346,11 @@ class BaseEnvManager(IEnvManager):
         self._dropped = set(state['dropped'])
         self._budget.load_state_dict(state['faults'])
         self._count_envs()
+        # running episodes
         states = {int(env): saved for env, saved in state['envs'].items()}
         with saved_part('envs'):
             self.unsaved = self.restore(states)
+        # episodes that have to begin anew
         states = {env: saved for env, saved in states.items() if env not in self.unsaved}
         missing = [env for env in self._alive.tolist() if env not in states and env not in self._lost]
         at_start = [env for env in missing if self._episodes.is_at_start(env)]

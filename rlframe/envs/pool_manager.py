@@ -296,6 +296,7 @@ class EnvPoolManager(IEnvManager):
         acting: IntArray | None = None,
     ) -> TimeStep:
         """Takes the first observations among the rows of a batch, and returns its steps."""
+        # rows as rlframe stores them
         env_id = info['env_id'].astype(np.int64)
         infos: Sequence[Mapping[str, Any]]
         if self._rows is not None:
@@ -305,6 +306,7 @@ class EnvPoolManager(IEnvManager):
             infos = _rows_of_info(info, len(env_id), self.spec)
         obs = self._as_declared(obs, len(env_id))
         contract.check_columns(reward, terminated, truncated, self.spec, len(env_id))
+        # split first observations from steps
         self._waits[env_id] = True
         stepped = ~self._begins[env_id]
         if stepped.all():

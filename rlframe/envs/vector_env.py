@@ -184,12 +184,14 @@ class VectorEnvManager(IEnvManager):
         else:
             given = self._action.copy()
             given[env_id] = action
+        # step all envs
         obs, *columns, info = self._answer('step()', given)
         self._sets.reverse()
         self._copy(obs, 'step()', self._sets[0])
         self.obs = obs = self._sets[0]
         reward, terminated, truncated = (np.array(column) for column in columns)
         contract.check_columns(reward, terminated, truncated, self.spec, self.env_num)
+        # episodes that ended, and begun ones
         self._ready = self._present()
         infos: Sequence[Any] = rows_of_info(info, self.env_num, self.spec) if info else ()
         if self._autoreset == 'SameStep' and (done := terminated | truncated).any():
@@ -198,6 +200,7 @@ class VectorEnvManager(IEnvManager):
                 obs[begun], begun, self.spec, lambda i: (self._episodes.place(i)[0] + 1, 0)
             )
             obs, infos = self._put_final(obs, done, info, infos)
+        # rows of the given envs
         reward = reward.astype(np.float64, copy=False)
         if not whole:
             obs, reward = obs[env_id], reward[env_id]

@@ -177,6 +177,7 @@ class WorkerPool:
 
     def _lose(self, worker: WorkerProcess, is_late: bool = False) -> Fault:
         """Ends a dead or late worker, and returns the fault."""
+        # forget the worker
         asked = self.asked.pop(worker.index, None)
         what, limit = (asked.what, asked.limit) if asked is not None else ('waiting', 0.0)
         del self.running[worker.index]
@@ -185,6 +186,7 @@ class WorkerPool:
             self._poller.unregister(fd)
         if worker.sentinel is not None:
             self._ends.unregister(worker.sentinel)
+        # describe its end
         env = int(self._watch.env[worker.index])
         ending = worker.end(0.0 if is_late else EXIT_SECONDS)
         if env == IDLE:

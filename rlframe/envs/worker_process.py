@@ -90,6 +90,7 @@ class WorkerProcess:
         self.env_id = tuple(env_id)
         self.link, theirs = socket.socketpair()
         """Connection with the worker."""
+        # start the process
         hanging, self._lifeline = os.pipe()
         try:
             code = BOOT.format(
@@ -113,6 +114,7 @@ class WorkerProcess:
         finally:
             theirs.close()
             os.close(hanging)
+        # watch it
         for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self.link.setsockopt(socket.SOL_SOCKET, limit, struct.pack('ll', MESSAGE_SECONDS, 0))
         self.pid = self._process.pid

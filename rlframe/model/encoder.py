@@ -166,6 +166,7 @@ class ImageEncoder(nn.Module):
         convolutions: Any = layers
         if isinstance(layers, NamedEncoder):
             convolutions = [(layers.channels(out), kernel, stride) for out, kernel, stride in NATURE_LAYERS]
+        # convolutions, each with the size of its output
         channels, *size = image
         for number, (out_channels, kernel, stride) in enumerate(convolutions, 1):
             if min(size) < kernel:

@@ -82,6 +82,7 @@ class SerialPipeline(HasGoal):
     ) -> None:
         """Creates all workers."""
         check_serial(cfg)
+        # state of the loop
         self.cfg = cfg
         self.progress = Progress()
         """Counters of the experiment."""
@@ -93,9 +94,11 @@ class SerialPipeline(HasGoal):
         """Number of evaluations completed in this process."""
         self._begun = False
         self._beat: Callable[[], None] | None = None  # while it runs: tells the stall detector of progress
+        # checkpoint to resume from
         output = self._output = RunOutput(cfg, folder, resume)
         saved = output.saved
         state = None if saved is None else saved.state()
+        # envs, replay buffer and policy: what fails here leaves no run folder
         build.set_threads(cfg)
         set_seed(cfg.seed)
         self.factory = build.make_factory(cfg)
@@ -116,6 +119,7 @@ class SerialPipeline(HasGoal):
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
         memory_needs.check_memory(cfg, self.factory.spec, self.policy)
+        # run folder, workers and their saved state
         output.open(None if saved is None else saved.manifest.get('logs'))
         self._take_log = output.take_log
         self.folder, self.writer = output.folder, output.writer
@@ -341,6 +345,7 @@ class SerialPipeline(HasGoal):
             supervised: Whether training that stopped early continues in a later call, and a lack of progress is an
                 error.
         """
+        # watch over progress
         stall = StallDetector(self.cfg.stall_timeout, raises=supervised)
 
         def on_eval_step() -> None:
@@ -352,6 +357,7 @@ class SerialPipeline(HasGoal):
         self._beat = stall.beat
         self.evaluator.on_step = on_eval_step
         self.collector.on_step = self.hooks.on_step(stall.beat)
+        # train
         try:
             with exits_as_errors():
                 if not self._begun:

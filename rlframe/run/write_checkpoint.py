@@ -97,11 +97,13 @@ def save_checkpoint(
         CheckpointError: If a value in the state cannot be saved; nothing is written.
         CheckpointWriteError: If the disk is full or refuses; an earlier checkpoint of that name is kept.
     """
+    # encode
     path = local_path(path)
     part = _BufferPart([], {}, []) if buffer is None else _buffer_part(buffer, previous)
     encoder = Encoder()
     text = to_json(encoder.tree(state))
     own = [_text_file(STATE, text), _tensor_file(TENSORS, encoder.arrays), *part.files]
+    # write
     _check_place(path)
     try:
         with staging_folder(path) as staging:

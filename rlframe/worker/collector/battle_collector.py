@@ -146,6 +146,7 @@ class PlayerRecorder:
         reserve: int,
     ) -> None:
         """Turns the moves of a player in some rows of a step into training rows."""
+        # results of the moves
         env_id = step.timestep.env_id[closing]
         move, reward, number = self._open[player].close(env_id)
         infos = step.timestep.info
@@ -157,6 +158,7 @@ class PlayerRecorder:
             [infos[i] for i in closing] if infos[0] is not NO_INFO else (NO_INFO,) * len(closing),
             policy.slot(player, env_id),
         )
+        # training rows
         obs = move.pop('obs')
         face = policy.policy_of(player)
         rows = face.process_transition(obs, Batch.unchecked(move, len(closing)), answer)

@@ -211,6 +211,7 @@ class EpisodeLog:
 
     def update(self, step: Step) -> Episodes:
         """Counts the rows of a step and returns the episodes that it ended."""
+        # running episodes
         env_id = step.timestep.env_id
         self.progress.envstep += len(env_id)
         self._steps += len(env_id)
@@ -221,6 +222,7 @@ class EpisodeLog:
             self._return[env_id] += step.timestep.reward
             self._length[env_id] += 1
             self.forget(step.abnormal)
+        # ended episodes
         ended = step.finished
         if len(ended) == 0:
             return NO_EPISODES
@@ -231,6 +233,7 @@ class EpisodeLog:
         entries[:, 0] = self._return[ended]
         entries[:, 1] = self._length[ended]
         entries[:, 2] = np.nan
+        # results that infos have
         infos: Sequence[Mapping[str, Any]] = ()
         if has_info:
             info_of = dict(zip(env_id.tolist(), step.timestep.info, strict=True))

@@ -219,6 +219,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             writer.add_films(monitor.clips.films(), envstep, fps)
 
     def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
+        # begin
         env = self._env
         env.launch()
         self._begun = np.zeros(env.env_num, np.int64)  # episodes started in each env, [N]
@@ -232,6 +233,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             if not len(played.counted):
                 self._begin_all(log, limit)
                 played.begin_anew()
+            # act, in envs whose episodes count
             counted = played.counted
             acting = np.intersect1d(env.ready, counted, assume_unique=True) if env.can_hold else None
             if render:
@@ -242,6 +244,7 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             self._filming = False
             if self.on_step is not None:
                 self.on_step()
+            # count
             abnormal += len(step.abnormal)
             played.count(log.update(self._judged(step)))
             if abnormal > self._cfg.max_abnormal:
