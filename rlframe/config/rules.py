@@ -311,9 +311,14 @@ def _finds_episodes(known: Known) -> ConfigError | None:
 
 def _samples_rounds(known: Known) -> bool:
     """Whether training samples are made of whole rounds, with the same number of steps of each env."""
+    return bool(known.get('policy.on_policy') or _states(known, 'samples_rounds'))
+
+
+def _states(known: Known, fact: str) -> bool:
+    """Whether the class of the policy states that something is so."""
     name = known.get('policy.type', '')
     policy = POLICY_REGISTRY.get(name) if name in POLICY_REGISTRY else None
-    return bool(known.get('policy.on_policy') or getattr(policy, 'samples_rounds', False))
+    return bool(getattr(policy, fact, False))
 
 
 def _divisible_n_sample(known: Known) -> ConfigError | None:
@@ -361,8 +366,8 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
 
 
 def _is_recurrent(known: Known) -> bool:
-    """Whether the policy has a memory: R2D2 always, others if they have a core."""
-    return bool(known.get('policy.model.core', 'policy.learn.burn_in' in known))
+    """Whether the policy has a memory: of its own, or if its network has a core."""
+    return bool(known.get('policy.model.core')) or _states(known, 'is_recurrent')
 
 
 def _stays_on_the_device(known: Known) -> list[ConfigError]:
