@@ -16,7 +16,7 @@ from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_
 from rlframe.errors import ConfigError
 from rlframe.policy.parts import faces
 from rlframe.policy.parts.acting import ActingState
-from rlframe.policy.parts.actions import IMPOSSIBLE, ActionMap, is_own, mask_of, masked
+from rlframe.policy.parts.actions import ActionMap, distribution_of, is_own, without_forbidden
 from rlframe.policy.parts.compiled import (
     COMPILE,
     CUDA_GRAPH,
@@ -48,7 +48,6 @@ from rlframe.utils.lazy import torch
 from rlframe.utils.seed import component_rng, drawing_weights
 
 if TYPE_CHECKING:
-    from rlframe.model.distributions import ActionDistribution
     from rlframe.policy.update import Update
 
 
@@ -220,7 +219,7 @@ class Policy(Configurable):
         self.rng = component_rng(seed, 'policy', rank)
         self._normalizer = Normalizer(self._cfg, spec, self.samples_rounds)
         self._shift = RandomShift(self._cfg, spec, self.rng)
-        self._given_model = model
+        self._given_model = model  # an attribute that collectors in other processes ask for
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
         self._memory: Memory | None = None
@@ -263,6 +262,8 @@ class Policy(Configurable):
         self._action_space: Any = spec.action_space
         self._has_mask = has_mask(spec.observation_space)
         self._has_core = self._cfg.model.get('core') is not None
+        # whether collectors make its samples of whole rounds, by get_train_sample
+        self._on_policy = self._cfg.on_policy or self.samples_rounds
         # an exported policy takes the best action in any case
         self._draws_in_eval = not self._cfg.eval.get('deterministic', True)
 
@@ -388,10 +389,6 @@ class Policy(Configurable):
         if env_id is None:
             self._eval_rng = component_rng(*self._draws)
 
-    def _get_on_policy(self) -> bool:
-        """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""
-        return self._cfg.on_policy or self.samples_rounds
-
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""
         if self.update is not None:
@@ -400,10 +397,6 @@ class Policy(Configurable):
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the collector's ``forward``, such as ``eps``, from counters such as ``envstep``."""
-        return {}
-
-    def get_setting_eval(self, info: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns arguments for the evaluator's ``forward``."""
         return {}
 
     @classmethod
@@ -451,16 +444,8 @@ class Policy(Configurable):
 
     # shared parts
 
-    def masked(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
-        """Returns values of actions [B, A] with -1e8 for those that the masks of observations, tensors [B, ...], forbid."""
-        return masked(value, mask_of(obs), IMPOSSIBLE)
-
-    @cached_property
-    def distribution(self) -> ActionDistribution:
-        """The distribution over actions whose parameters an actor outputs."""
-        from rlframe.model.distributions import distribution_for
-
-        return distribution_for(self.spec.action_space, self._cfg.get('parameters_of_choice', False))
+    masked = staticmethod(without_forbidden)
+    distribution = cached_property(distribution_of)
 
     def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
         """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""

@@ -20,7 +20,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
     refused,
 )
-from rlframe.policy.parts.sequences import Rows, real_rows
+from rlframe.policy.parts.sequences import Rows, real_samples
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -122,7 +122,4 @@ class BCPolicy(Policy):
         return self.forward_eval(obs, env_id)
 
     def get_train_sample(self, block: Batch) -> Batch:
-        real = real_rows(block)
-        return Batch(
-            {name: block[name][real] for name in (*self.update.inputs, 'collect_iter') if name in block}
-        )
+        return real_samples(block, self.update.inputs)

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any
 
 import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
-from rlframe.data.timestep import Batch, EnvSpec
+from rlframe.data.timestep import Batch
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import DISCOUNT_FACTOR, ImageModel, Schedule, grad_clip_norm, learning_rate
-from rlframe.policy.parts.sequences import Rows, apart_rows, real_rows, shuffled_batches, standardised
-from rlframe.policy.ppo import ActorPolicy
-from rlframe.policy.update import Loss, Update
+from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, real_samples
+from rlframe.policy.ppo import ActorPolicy, ActorUpdate
+from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -67,32 +65,26 @@ class PGConfig(PolicyConfig):
     eval: StochasticEval
 
 
-class PGUpdate(Update):
+class PGUpdate(ActorUpdate):
     """The log-probabilities of actions, weighted by the returns behind them, and a bonus for entropy."""
 
     inputs: tuple[str, ...] = 'obs', 'action', 'return_'
 
-    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
-        super().__init__(model, cfg, spec)
-        from rlframe.model.distributions import distribution_for
-
-        self.distribution = distribution_for(spec.action_space)
-
     def loss(self, rows: Rows) -> Loss:
-        """Returns the negative log-probabilities of actions, weighted by returns, less the entropy bonus."""
+        """Returns the loss of the actor less the entropy bonus."""
         learn = self.cfg.learn
-        return_ = rows['return_']
-        # returns
-        if learn.return_norm:
-            own = standardised if self.ranks is None else self.ranks.standardised
-            return_ = own(return_, 0)
-        # policy gradient
-        logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
-        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
-        policy_loss = -(log_prob * return_).mean()
+        return_ = self.standardised(rows['return_']) if learn.return_norm else rows['return_']
+        log_prob, entropy = self.distribution.evaluate(self.logit(rows['obs']), rows['action'])
+        policy_loss, metrics = self.policy_loss(log_prob, return_, rows)
         entropy = entropy.mean()
         loss = policy_loss - learn.entropy_weight * entropy
-        return Loss(loss, parts={'policy_loss': policy_loss, 'entropy': entropy})
+        return Loss(loss, metrics, parts={'policy_loss': policy_loss, 'entropy': entropy})
+
+    def policy_loss(
+        self, log_prob: torch.Tensor, return_: torch.Tensor, rows: Rows
+    ) -> tuple[torch.Tensor, Metrics]:
+        """Returns the negative log-probabilities of actions, [B], weighted by returns, [B], and values to log."""
+        return -(log_prob * return_).mean(), {}
 
 
 @POLICY_REGISTRY.register('pg')
@@ -125,19 +117,13 @@ class PGPolicy(ActorPolicy):
         return 'stochastic_actor'
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        order = self.tensor(self.rng.permutation(len(data)))
-        size = self._cfg.learn.batch_size
-        for rows in shuffled_batches(self.columns(data), order, size or len(data)):
-            yield partial(self.train_step, rows)
+        return epochs_of(self, self.columns(data), self._cfg.learn.get('epoch_per_collect', 1))
 
     def get_train_sample(self, block: Batch) -> Batch:
         # the discounted sum of the rewards of an episode from each step on
         none = np.zeros_like(block['reward'])
         return_ = gae(block['reward'], none, none, apart_rows(block), self._cfg.collect.discount_factor, 1.0)
-        # rows that are no padding
-        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
-        real = real_rows(block)
-        return Batch({name: column[real] for name, column in (columns | {'return_': return_}).items()})
+        return real_samples(block, self.update.inputs, {'return_': return_})
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'policy_loss', 'entropy']

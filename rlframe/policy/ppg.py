@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import EPOCH_PER_COLLECT
-from rlframe.policy.parts.sequences import Rows, shuffled_batches
+from rlframe.policy.parts.sequences import Rows, epochs_of
 from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -127,23 +126,16 @@ class PPGPolicy(PPOPolicy):
 
     def _phase(self, rows: Rows, epochs: int, is_auxiliary: bool) -> Iterator[Callable[[], Metrics]]:
         """Yields the updates of a phase by all rows, once an epoch."""
-
-        def update(batch: Rows) -> Metrics:
+        for update in epochs_of(self, rows, epochs):
             self.update.turn = is_auxiliary
-            return self.train_step(batch)
-
-        count = len(rows['return_'])
-        size = self._cfg.learn.batch_size
-        for _ in range(epochs):
-            for batch in shuffled_batches(rows, self.tensor(self.rng.permutation(count)), size or count):
-                yield partial(update, batch)
+            yield update
 
     def auxiliary_columns(self, data: Batch) -> Rows:
         """Returns the inputs of an auxiliary phase, with the outputs of the policy before it, as tensors [M, ...]."""
         found = self.advantages(data)
         obs = self.tensor(data['obs'])
         with torch.no_grad():
-            rows = {'obs': obs, 'logit': self.masked(self.model.logit(obs), obs)}
+            rows = {'obs': obs, 'logit': self.update.logit(obs)}
         return rows | {name: self._in_critic_units(found[name]) for name in ('return_', 'value')}
 
     def _state_dict_learn(self) -> dict[str, Any]:

@@ -153,17 +153,49 @@ class PPOConfig(PolicyConfig):
     eval: StochasticEval
 
 
-class PPOUpdate(Update):
+class ActorUpdate(Update):
+    """Body of updates of an actor that outputs the parameters of a distribution over actions."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        from rlframe.model.distributions import distribution_for
+
+        self.distribution = distribution_for(spec.action_space, cfg.get('parameters_of_choice', False))
+
+    def logit(self, obs: Any) -> torch.Tensor:
+        """Returns the output of the actor for observations, [B, S]."""
+        return self.masked(self.model.logit(obs), obs)
+
+    def standardised(self, column: torch.Tensor, ddof: int = 0) -> torch.Tensor:
+        """Gives a column, [B], mean 0 and standard deviation 1 over the rows of all learners."""
+        own = standardised if self.ranks is None else self.ranks.standardised
+        return own(column, ddof)
+
+
+def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
+    """Returns minus the advantages of actions, float32 [B], times ratios of their probabilities between two limits.
+
+    Source:
+        Schulman et al., Proximal Policy Optimization Algorithms (2017), eq. 7.
+    """
+    return -torch.min(ratio * advantage, ratio.clamp(low, high) * advantage).mean()
+
+
+def metrics_of(ratio: torch.Tensor, log_ratio: torch.Tensor, is_clipped: torch.Tensor) -> Metrics:
+    """Returns the values to log of ratios of probabilities, [B]."""
+    with torch.no_grad():
+        divergence = (ratio - 1 - log_ratio).mean()
+        return {'approx_kl': divergence, 'clip_fraction': is_clipped.float().mean()}
+
+
+class PPOUpdate(ActorUpdate):
     """The clipped objective, the loss of values and the bonus for entropy."""
 
     inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        from rlframe.model.distributions import distribution_for
-
         learn = cfg.learn
-        self.distribution = distribution_for(spec.action_space, cfg.parameters_of_choice)
         self._normalises = learn.advantage_norm == 'batch'
         self._ddof = learn.advantage_ddof
         self.value_weight, self._value_clip = learn.value_weight, learn.value_clip
@@ -199,15 +231,9 @@ class PPOUpdate(Update):
         # advantages
         advantage = rows['advantage']
         if self._normalises:
-            own = standardised if self.ranks is None else self.ranks.standardised
-            advantage = own(advantage, self._ddof)
+            advantage = self.standardised(advantage, self._ddof)
         policy_loss, is_clipped = self.policy_loss(log_prob, ratio, advantage)
-        with torch.no_grad():
-            metrics = {
-                'approx_kl': (ratio - 1 - log_ratio).mean(),
-                'clip_fraction': is_clipped.float().mean(),
-            }
-        return policy_loss, entropy.mean(), metrics
+        return policy_loss, entropy.mean(), metrics_of(ratio, log_ratio, is_clipped)
 
     def policy_loss(
         self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor
@@ -217,8 +243,8 @@ class PPOUpdate(Update):
         ``log_prob`` is the log-probability of each action, ``ratio`` its probability divided by that at collection, and
         ``advantage`` its advantage, float32 [B] each.
         """
-        clipped = ratio.clamp(self._low, self._high)
-        return -torch.min(ratio * advantage, clipped * advantage).mean(), (ratio - 1).abs() > self._clip
+        is_clipped = (ratio - 1).abs() > self._clip
+        return clipped_loss(ratio, advantage, self._low, self._high), is_clipped
 
     def value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns the loss of the critic, whose values may be clipped around those at collection."""

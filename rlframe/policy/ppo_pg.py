@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import EPOCH_PER_COLLECT
-from rlframe.policy.parts.sequences import Rows, flat, standardised
+from rlframe.policy.parts.sequences import Rows, flat
 from rlframe.policy.pg import PGConfig, PGLearn, PGPolicy, PGUpdate
-from rlframe.policy.update import Loss
+from rlframe.policy.ppo import clipped_loss, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -37,30 +36,14 @@ class PPOPGUpdate(PGUpdate):
 
     inputs = (*PGUpdate.inputs, 'log_prob')
 
-    def loss(self, rows: Rows) -> Loss:
-        learn = self.cfg.learn
-        return_ = rows['return_']
-        # returns
-        if learn.return_norm:
-            own = standardised if self.ranks is None else self.ranks.standardised
-            return_ = own(return_, 0)
-        # probabilities of the actions taken
-        logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
-        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
+    def policy_loss(
+        self, log_prob: torch.Tensor, return_: torch.Tensor, rows: Rows
+    ) -> tuple[torch.Tensor, Metrics]:
+        clip = self.cfg.learn.clip_ratio
         log_ratio = log_prob - rows['log_prob']
         ratio = log_ratio.exp()
-        # clipped objective
-        clipped = ratio.clamp(1 - learn.clip_ratio, 1 + learn.clip_ratio)
-        policy_loss = -torch.min(ratio * return_, clipped * return_).mean()
-        entropy = entropy.mean()
-        with torch.no_grad():
-            is_clipped = (ratio - 1).abs() > learn.clip_ratio
-            metrics = {
-                'approx_kl': (ratio - 1 - log_ratio).mean(),
-                'clip_fraction': is_clipped.float().mean(),
-            }
-        loss = policy_loss - learn.entropy_weight * entropy
-        return Loss(loss, metrics, parts={'policy_loss': policy_loss, 'entropy': entropy})
+        metrics = metrics_of(ratio, log_ratio, (ratio - 1).abs() > clip)
+        return clipped_loss(ratio, return_, 1 - clip, 1 + clip), metrics
 
 
 @POLICY_REGISTRY.register('ppo_pg')
@@ -94,10 +77,6 @@ class PPOPGPolicy(PGPolicy):
     )
     toy = dict(learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
     solves = 'CartPole-v1', 100_000
-
-    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        for _ in range(self._cfg.learn.epoch_per_collect):
-            yield from super().forward_learn(data)
 
     def get_train_sample(self, block: Batch) -> Batch:
         log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, Literal
 
 from rlframe.data.faces import Metrics, TensorMode
@@ -23,7 +22,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.outputs import Output, Values
-from rlframe.policy.parts.sequences import Rows, apart_rows, flat, real_rows, shuffled_batches, values_after
+from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, flat, real_samples, values_after
 from rlframe.policy.parts.starting import Facts, SearchSpace, Settings
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
 from rlframe.policy.update import Loss, Update
@@ -122,11 +121,7 @@ class PQNPolicy(QPolicy):
         )
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns = self.columns(data)
-        for _ in range(self._cfg.learn.epoch_per_collect):
-            order = self.tensor(self.rng.permutation(len(data)))
-            for rows in shuffled_batches(columns, order, self._cfg.learn.batch_size):
-                yield partial(self.train_step, rows)
+        return epochs_of(self, self.columns(data), self._cfg.learn.epoch_per_collect)
 
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
@@ -136,10 +131,7 @@ class PQNPolicy(QPolicy):
         cfg = self._cfg
         # a lambda-return is the value plus the generalised advantage
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.collect.q_lambda)
-        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
-        columns['return_'] = advantage + value
-        real = real_rows(block)
-        return Batch({name: column[real] for name, column in columns.items()})
+        return real_samples(block, self.update.inputs, {'return_': advantage + value})
 
     def _values(self, obs: Array) -> FloatArray:
         """Returns the value of the best action in each state, float32 [n]."""

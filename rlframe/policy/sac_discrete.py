@@ -114,11 +114,7 @@ class SACDiscretePolicy(QACPolicy):
     # acting
 
     def init_collect(self) -> None:
-        self.init_eval()
         self._action_dtype = np.min_scalar_type(max(int(self._action_space.n) - 1, 0))
-
-    def init_eval(self) -> None:
-        self._actor = self._logit
 
     def _logit(self, obs: Any) -> torch.Tensor:
         """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""

@@ -12,10 +12,10 @@ from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.natural import move, natural_step, slopes
+from rlframe.policy.parts.natural import move, natural_step
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import refused
-from rlframe.policy.parts.sequences import Rows, shuffled_batches, standardised
+from rlframe.policy.parts.sequences import Rows, shuffled_batches
 from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
 from rlframe.policy.update import Loss, Losses
 from rlframe.registry import POLICY_REGISTRY
@@ -65,11 +65,8 @@ class TRPOUpdate(PPOUpdate):
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the advantages of actions, by how much more probable they became, and the entropy bonus."""
-        logit = self.masked(self.model.logit(rows['obs']), rows['obs'])
-        log_prob, entropy = self.distribution.evaluate(logit, rows['action'])
-        advantage = standardised(rows['advantage'], self._ddof) if self._normalises else rows['advantage']
-        loss, _ = self.policy_loss(log_prob, (log_prob - rows['log_prob']).exp(), advantage)
-        return Loss(loss - self.entropy_weight * entropy.mean(), {'entropy': entropy.detach().mean()})
+        loss, entropy, _ = self.surrogate(self.model.logit(rows['obs']), rows)
+        return Loss(loss - self.entropy_weight * entropy, {'entropy': entropy.detach()})
 
     def critic_loss(self, rows: Rows) -> Loss:
         """Returns the distance of values to returns."""
@@ -92,16 +89,15 @@ class TRPOUpdate(PPOUpdate):
         """Makes the step of the actor, and returns values to log."""
         cfg = self.cfg.learn
         obs = rows['obs']
-        before = self.masked(self.model.logit(obs), obs).detach()
+        before = self.logit(obs).detach()
 
         def divergence() -> torch.Tensor:
-            return self.distribution.divergence(before, self.masked(self.model.logit(obs), obs)).mean()
+            return self.distribution.divergence(before, self.logit(obs)).mean()
 
         # natural gradient
         loss = self._checked('actor_loss', actor_loss(rows))
-        gradient = slopes(loss.value, self._actor)
         trust = (cfg.target_kl, cfg.cg_steps, cfg.cg_damping)
-        step = natural_step(gradient, divergence(), self._actor, *trust)
+        step = natural_step(loss.value, divergence(), self._actor, *trust)
         # line search: the first length with a gain inside the trust region; all are tried, so that no device is waited for
         start = torch.cat([p.detach().flatten() for p in self._actor])
         length, kl = start.new_zeros(2).unbind()

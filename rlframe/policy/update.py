@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, EnvSpec
-from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
+from rlframe.policy.parts.actions import without_forbidden
 from rlframe.policy.parts.optim import Optimizer, Targets
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.lazy import torch
@@ -114,9 +114,7 @@ class Update:
         if self.targets is not None:
             self.targets.copy()
 
-    def masked(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
-        """Returns values of actions [B, A] with -1e8 for those that the masks of observations [B, ...] forbid."""
-        return masked(value, mask_of(obs), IMPOSSIBLE)
+    masked = staticmethod(without_forbidden)
 
     # the update
 

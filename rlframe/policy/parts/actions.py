@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,9 @@ from rlframe.errors import ActionMaskError, IncompatibleError
 from rlframe.policy.parts.sequences import clear, grown
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import array, check_state
+
+if TYPE_CHECKING:
+    from rlframe.model.distributions import ActionDistribution
 
 
 class ActionMap:
@@ -206,6 +209,18 @@ def masked(value: torch.Tensor, mask: torch.Tensor | None, fill: float = -float(
     if more := value.shape[1] - mask.shape[1]:
         forbidden = torch.nn.functional.pad(forbidden, (0, more))
     return value.masked_fill(forbidden, fill)
+
+
+def without_forbidden(value: torch.Tensor, obs: Any) -> torch.Tensor:
+    """Returns values of actions [B, A] with -1e8 for those that the masks of observations, tensors [B, ...], forbid."""
+    return masked(value, mask_of(obs), IMPOSSIBLE)
+
+
+def distribution_of(policy: Any) -> ActionDistribution:
+    """The distribution over actions whose parameters an actor outputs."""
+    from rlframe.model.distributions import distribution_for
+
+    return distribution_for(policy.spec.action_space, policy._cfg.get('parameters_of_choice', False))
 
 
 def obeying(forward: Forward, policy: Any) -> Forward:

@@ -77,7 +77,12 @@ def eval_mode(policy: Any) -> EvalMode:
 
 def command_mode(policy: Any) -> CommandMode:
     """The functions that turn counters into settings."""
-    return CommandMode(policy.get_setting_learn, policy.get_setting_collect, policy.get_setting_eval)
+    return CommandMode(policy.get_setting_learn, policy.get_setting_collect, _no_settings)
+
+
+def _no_settings(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns arguments for the evaluator's ``forward``: none."""
+    return {}
 
 
 def get_attribute(policy: Any, name: str) -> Any:

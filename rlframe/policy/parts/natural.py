@@ -49,7 +49,7 @@ def conjugate_gradients(product: Callable[[Any], Any], wanted: torch.Tensor, ste
 
 
 def natural_step(
-    gradient: torch.Tensor,
+    loss: torch.Tensor,
     divergence: torch.Tensor,
     parameters: Sequence[torch.Tensor],
     limit: float,
@@ -59,7 +59,7 @@ def natural_step(
     """Returns the step down the natural gradient of a loss, [P], that is as long as a divergence may be.
 
     Args:
-        gradient: Derivatives of the loss, [P].
+        loss: The loss, with its graph, [].
         divergence: KL divergence of the parameters' distribution from its present self, 0, with its graph, []. Its second
             derivatives are the Fisher matrix.
         parameters: What all derivatives are by.
@@ -70,6 +70,7 @@ def natural_step(
     Source:
         Schulman et al., Trust Region Policy Optimization (2015), appendix C.
     """
+    gradient = slopes(loss, parameters)
     slope = slopes(divergence, parameters, create_graph=True)
 
     def product(vector: torch.Tensor) -> torch.Tensor:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 
 Rows = dict[str, Any]
@@ -51,6 +53,13 @@ def real_rows(block: Batch) -> BoolArray:
     return np.ones(np.shape(block['action'])[:2], bool)
 
 
+def real_samples(block: Batch, names: Iterable[str], found: Mapping[str, Array] = {}) -> Batch:
+    """Returns the rows of a block that are no padding, with those of some columns that it has, and others, [T, N, ...]."""
+    columns = {name: block[name] for name in (*names, 'collect_iter') if name in block}
+    real = real_rows(block)
+    return Batch({name: column[real] for name, column in (columns | dict(found)).items()})
+
+
 def flat(column: Any) -> Any:
     """Maps a column [T, N, ...], an array or a tensor, to [T * N, ...]."""
     return column.reshape(-1, *column.shape[2:])
@@ -87,6 +96,15 @@ def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
     """
     shuffled = take(columns, order)
     return (take(shuffled, slice(start, start + size)) for start in range(0, len(order), size))
+
+
+def epochs_of(policy: Any, columns: Rows, epochs: int) -> Iterator[Callable[[], Metrics]]:
+    """Yields the updates of a policy by all rows of a round in batches of ``learn.batch_size``, shuffled for each epoch."""
+    count = len(columns['return_'])
+    for _ in range(epochs):
+        order = policy.tensor(policy.rng.permutation(count))
+        for rows in shuffled_batches(columns, order, policy._cfg.learn.batch_size or count):
+            yield partial(policy.train_step, rows)
 
 
 class Sequences:

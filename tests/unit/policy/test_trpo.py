@@ -46,7 +46,8 @@ def test_step_is_the_inverse_fisher_matrix_times_the_gradient_on_the_edge_of_the
     kind = distribution_for(spaces.Discrete(3))
     divergence = kind.divergence(weight.detach()[None], weight[None]).mean()
     gradient, damping, limit = np.array([0.2, 0.1, -0.3]), 0.05, 0.02
-    step = natural_step(torch.as_tensor(gradient), divergence, [weight], limit, 3, damping)
+    loss = torch.as_tensor(gradient) @ weight
+    step = natural_step(loss, divergence, [weight], limit, 3, damping)
     p = np.exp(weight.detach().numpy())
     p /= p.sum()
     fisher = np.diag(p) - np.outer(p, p) + damping * np.eye(3)
