@@ -211,12 +211,14 @@ class QUpdate(Update):
         Raises:
             TypeError: If not; the class and the method are named.
         """
+        dims = getattr(output, 'target_dims', None)
+        if target.dim() == dims:
+            return
         kind, name = type(self).__name__, type(output).__name__
-        if not isinstance(output, Output):
+        if dims is None:
             raise TypeError(f'{kind}.output returned {name}, not an Output: Values, Quantiles or Atoms')
-        if target.dim() != output.target_dims:
-            wanted = '[B]' if output.target_dims == 1 else '[B, M]'
-            raise TypeError(f'{kind}.target returned {list(target.shape)}; {name} need a target {wanted}')
+        wanted = '[B]' if dims == 1 else '[B, M]'
+        raise TypeError(f'{kind}.target returned {list(target.shape)}; {name} need a target {wanted}')
 
     @property
     def turn(self) -> bool:

@@ -90,7 +90,7 @@ class FiniteGuard:
     def look(self, loss: torch.Tensor, gradients: Sequence[torch.Tensor]) -> bool:
         """Looks at an update, and returns whether it is known to be not finite; False on a GPU, which is not waited for."""
         self.found.zero_()
-        tensors = [*gradients, loss.detach().float().view(1)]  # torch's kernel for GPUs takes no bfloat16
+        tensors = [*gradients, loss.float().view(1)]  # torch's kernel for GPUs takes no bfloat16
         # division by 1 changes nothing
         torch._amp_foreach_non_finite_check_and_unscale_(tensors, self.found, self._one)
         if self.answers_at_once:
@@ -189,7 +189,7 @@ class Optimizer:
             for name, part in parts.items():
                 losses[name] = part.detach()
             self._watched = losses, gradients
-            if self._guard.look(loss, gradients):
+            if self._guard.look(losses['total_loss'], gradients):
                 self._refuse(1, losses, gradients)
                 return
         self._limit(trained, gradients)
