@@ -23,10 +23,18 @@ if TYPE_CHECKING:
     from rlframe.model.core import Draws
     from rlframe.policy.update import Loss, Update
 
+logger = logging.getLogger('rlframe.policy')
+
 THREADS = 'TORCHINDUCTOR_COMPILE_THREADS'
 """Environment variable for the number of torch.compile's workers: threads, or processes for Triton."""
 COMPILERS = 'g++', 'clang++', 'c++'
 """Programs of which torch.compile needs one."""
+WARM_UPS = 3
+"""Updates tried out before a recording, in which libraries allocate what they need."""
+MOST_GRAPHS = 16
+"""Graphs of a policy; each holds the memory of an update."""
+Key: TypeAlias = tuple[bool, tuple[tuple[tuple[int, ...], Any], ...]]
+"""Whether it is the turn of an update, and the shape and type of each of its tensors."""
 
 
 def check_precision(policy: type[Any], cfg: Any) -> ConfigError | None:
@@ -177,16 +185,6 @@ def autocast(loss: Callable[[Rows], Loss], device: torch.device, has_cache: bool
             return loss(rows)
 
     return lowered
-
-
-logger = logging.getLogger('rlframe.policy')
-
-WARM_UPS = 3
-"""Updates tried out before a recording, in which libraries allocate what they need."""
-MOST_GRAPHS = 16
-"""Graphs of a policy; each holds the memory of an update."""
-Key: TypeAlias = tuple[bool, tuple[tuple[tuple[int, ...], Any], ...]]
-"""Whether it is the turn of an update, and the shape and type of each of its tensors."""
 
 
 class Recorded(NamedTuple):
