@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
 from rlframe.utils.lazy import torch
@@ -79,8 +79,7 @@ class Values(Output):
     target_dims = 1
 
     def __init__(self, value: torch.Tensor, kappa: float | None = None) -> None:
-        super().__init__(value)
-        self._kappa = kappa
+        self.value, self._kappa = value, kappa
 
     def like(self, value: torch.Tensor) -> Values:
         return Values(value, self._kappa)
@@ -103,9 +102,9 @@ class Values(Output):
         value = self.value.detach()
         if weight is None and value.dim() == 1:
             # the mean is a part of the same operation
-            loss = td_loss(self.value, target, self._kappa, 'mean')
+            loss = td_loss(self.value, target, self._kappa, MEAN)
         else:
-            losses = td_loss(self.value, target.expand_as(value), self._kappa, 'none')
+            losses = td_loss(self.value, target.expand_as(value), self._kappa, NONE)
             loss = mean_of_rows(losses, weight)
         return Fit(loss, target - value, value, target)
 
@@ -226,13 +225,17 @@ def chosen(output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
     return output[torch.arange(len(action), device=action.device), action]
 
 
-def td_loss(
-    value: torch.Tensor, target: torch.Tensor, kappa: float | None, reduction: Literal['none', 'mean']
-) -> torch.Tensor:
+NONE, MEAN = 0, 1
+"""What torch's operations make of losses: leave each, or return their mean."""
+
+
+def td_loss(value: torch.Tensor, target: torch.Tensor, kappa: float | None, reduction: int) -> torch.Tensor:
     """Returns the squared errors of values, or their Huber losses, half as large at first and linear from kappa on."""
+    # torch.nn.functional would broadcast first, which takes as long as the loss
+    losses = torch._C._nn
     if kappa is None:
-        return torch.nn.functional.mse_loss(value, target, reduction=reduction)
-    return torch.nn.functional.huber_loss(value, target, reduction=reduction, delta=kappa)
+        return losses.mse_loss(value, target, reduction)
+    return losses.huber_loss(value, target, reduction, kappa)
 
 
 def quantile_huber_loss(
