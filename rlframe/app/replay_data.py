@@ -54,6 +54,10 @@ def replay_recording(state: Any, policy: Any, where: str) -> Recording:
     order = np.argsort(chain, kind='stable')
     rows = {name: column[order] for name, column in rows.items()}
     rows['action'] = policy.env_action(rows['action'])
+    is_last = np.append(chain[order][1:] != chain[order][:-1], True)
+    rows['truncated'] = rows['truncated'] | (
+        is_last & ~rows['terminated']
+    )  # episodes that were still running
     return Recording(rows | {'episode': chain[order]}, {}, where, 'replay buffer')
 
 

@@ -251,6 +251,12 @@ def _check(name: str, kind: Any, spec: EnvSpec) -> None:
 # the env
 
 
+def env_factory(env: str, options: Mapping[str, Any]) -> EnvFactory:
+    """Returns the factory of an env of this id, with those of the given options that change observations and actions."""
+    world = find_world(env)
+    return _factory(world, {name: value for name, value in options.items() if name in SHAPING})
+
+
 def _factory(world: World, section: Settings) -> EnvFactory:
     try:
         return world.factory(section)

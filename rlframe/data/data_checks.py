@@ -13,6 +13,72 @@ from rlframe.errors import ConfigError
 from rlframe.utils.serialize import leaves
 
 
+def columns_text(columns: Any) -> str:
+    """Returns columns in words: names, types and shapes."""
+    found = []
+    for name, column in columns.items():
+        kind = 'fields' if column.dtype.names else column.dtype.name
+        found.append(f'{name} {kind}{list(column.shape[1:]) or ""}')
+    return ', '.join(found)
+
+
+def first_bad(bad: BoolArray) -> int:
+    """Returns the number of the first row that is bad."""
+    return int(bad.argmax())
+
+
+def check_spec(columns: Any, own: EnvSpec | None, spec: EnvSpec, where: str) -> None:
+    """Checks that the spaces of data are those of an env.
+
+    Args:
+        columns: The data.
+        own: Spec of the env that they are from; None: unknown.
+        spec: Spec of the env.
+        where: The option that names the data, for the error.
+
+    Raises:
+        ConfigError: With both, and the nearest way to read them, if there is one.
+    """
+    dtype, shape = obs_dtype(spec.observation_space)
+    action_shape = tuple(spec.action_space.shape or ())
+    obs, action = columns['obs'], columns['action']
+    is_column = action.ndim == 2 if hasattr(action, 'ndim') else len(action.shape) == 2
+    fits_action = action.shape[1:] == action_shape or (
+        is_column and action.shape[1] == 1 and not action_shape
+    )
+    fits_obs = obs.shape[1:] == shape and bool(obs.dtype.names) == bool(dtype.names)
+    if fits_obs and fits_action:
+        return
+    of = f' of {own.name}' if own is not None and own.name else ''
+    spaces = f' (obs {own.observation_space!r}, action {own.action_space!r})' if own is not None else ''
+    raise ConfigError(
+        f'the data{of} do not fit {spec.name}: in the column {"action" if fits_obs else "obs"} a row has another shape',
+        where=where,
+        got=f'{columns_text({"obs": obs, "action": action})}{spaces}',
+        expected=f'obs {spec.observation_space!r}, action {spec.action_space!r}',
+        remedy=_reading(obs.shape[1:], shape, 'obs')
+        or _reading(action.shape[1:], action_shape, 'action', spec),
+    )
+
+
+def _reading(got: tuple[int, ...], expected: tuple[int, ...], name: str, spec: EnvSpec | None = None) -> str:
+    """Returns how a column could be read as an env has it; nothing if there is no way."""
+    if spec is not None and not expected and got == (int(getattr(spec.action_space, 'n', -1)),):
+        return 'Are actions one-hot? np.argmax(action, 1) are their numbers.'
+    if got == expected:
+        return ''
+    if name == 'obs' and len(got) == len(expected) + 1 and got[1:] == expected and got[0] > 1:
+        return f'Are these stacks of frames? env.frame_stack={got[0]}.'
+    if len(expected) == len(got) + 1 and expected[1:] == got:
+        return 'These are no stacks of frames: leave env.frame_stack out.'
+    if len(got) == 3 and sorted(got) == sorted(expected):
+        axes = 'last' if got[-1] == min(got) else 'first'
+        return f'The channels of images are the {axes} axis of the data: np.moveaxis moves them.'
+    if np.prod(got, dtype=np.int64) == np.prod(expected, dtype=np.int64):
+        return f'{name}.reshape({(-1, *expected)}) has the shape of the env.'
+    return ''
+
+
 def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = None) -> None:
     """Checks that a batch of data matches the spaces of an env.
 
@@ -121,7 +187,7 @@ def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
 
 
 def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:
-    bad = ~_are_in(action, spec.action_space)
+    bad = ~actions_in(action, spec.action_space)
     if bad.any():
         first = int(bad.argmax())
         raise ConfigError(
@@ -132,7 +198,7 @@ def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> Non
         )
 
 
-def _are_in(action: Array, space: Any) -> BoolArray:
+def actions_in(action: Array, space: Any) -> BoolArray:
     """Returns a mask of the actions, [n, ...], that a space contains, [n]."""
     if action.dtype.kind not in 'biuf':
         return np.zeros(len(action), np.bool_)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.columns import Column, Columns, StoredColumn, row_nbytes
-from rlframe.data.data_checks import check_batch, check_marks
+from rlframe.data.data_checks import check_batch, check_marks, check_spec
 from rlframe.data.recording import Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
 from rlframe.errors import ConfigError, named_during
@@ -62,6 +62,8 @@ class RowSource(DataSource):
 
     def check(self, spec: EnvSpec, where: str) -> None:
         if isinstance(self.rows, Batch):
+            if self.recording is not None:
+                check_spec(self.rows.columns, self.recording.spec(), spec, where)
             self.rows = fitted(self.rows, spec)
             check_batch(self.rows, spec, where)
             check_marks(_marks(self.rows), self.rows.keys(), spec, where)
@@ -161,6 +163,7 @@ class BlockSource(DataSource):
 
     def check(self, spec: EnvSpec, where: str) -> None:
         self._spec, self._where = spec, where
+        check_spec(self._columns, None if self.recording is None else self.recording.spec(), spec, where)
         marks = []
         for start, stop in self._blocks.tolist():
             rows = fitted(Batch({name: column[start:stop] for name, column in self._columns.items()}), spec)

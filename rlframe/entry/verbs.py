@@ -373,6 +373,41 @@ def plot(args: Args) -> int:
 
 @verb(
     LOOK,
+    'describe recorded data: episodes, returns, spaces, and what is wrong',
+    ('cartpole_expert', 'cartpole_replay.npz --env CartPole-v1', 'cartpole_expert --out returns.png --json'),
+    arg(
+        'data',
+        'a folder of Minari or the id of one on this machine, or a .npz, .parquet or .hdf5 file',
+        'DATA',
+    ),
+    arg(
+        '--env',
+        'check the data against this env: spaces, and episodes that are replayed from their seeds',
+        'ID',
+    ),
+    arg('--out', 'a .png or .svg file for a histogram of the returns', 'FILE'),
+    arg(
+        '--memory',
+        'GiB that the data may occupy in memory; more is read from disk (default: 4)',
+        'GiB',
+        type=float,
+        default=4.0,
+    ),
+    flag('--download', 'let Minari fetch an id that is not on this machine'),
+    JSON,
+)
+def data(args: Args) -> int:
+    """Describes data; 1 if something is wrong with them."""
+    from rlframe.app.data_report import data_text, inspect_data
+    from rlframe.pipeline.saying import say_result
+
+    found = inspect_data(args.data, args.env, args.out, args.memory, args.download)
+    say_result(found, data_text, args.json)
+    return 1 if found['problems'] else 0
+
+
+@verb(
+    LOOK,
     'compare runs: options, scores with intervals, steps to the goal',
     ('cartpole_dqn_seed* cartpole_ppo_seed*', 'runs --out comparison.png', 'run_a run_b --json'),
     RUNS,

@@ -206,7 +206,10 @@ def spoilt(folder: Path, **columns: Any) -> Path:
             {'terminated': np.zeros(15), 'truncated': np.zeros(15), 'episode': np.zeros(15, int)},
             'no end mark',
         ),
-        ({'obs': np.zeros((15, 3))}, r'obs a row has another shape; got \[3\], expected \[2\]'),
+        (
+            {'obs': np.zeros((15, 3))},
+            r'do not fit Toy: in the column obs .* got .obs float64\[3\].*Box.*\(2,\)',
+        ),
         ({'reward': np.zeros((15, 2))}, 'reward has the shape .*one number a row'),
         ({'action': np.array([None] * 15)}, 'the column action .*Python objects'),
         ({'action': np.array(['a'] * 15)}, 'the column action holds <U1, not numbers'),

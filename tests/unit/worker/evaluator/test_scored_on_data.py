@@ -137,8 +137,8 @@ def test_the_command_line_trains_says_the_score_and_scores_by_episodes(
 
 BAD = {
     'uneven.npz': ('one shared length',),
-    'other_env.npz': ('do not fit IdentityEnv', 'column obs', 'got [3], expected [4]'),
-    'other_action.npz': ('do not fit IdentityEnv', 'column action', 'got [2], expected []'),
+    'other_env.npz': ('do not fit IdentityEnv', 'column obs', 'obs float32[3]', '(4,)'),
+    'other_action.npz': ('do not fit IdentityEnv', 'column action', 'action float64[2]', 'Discrete(4)'),
     'no_module:name': ("cannot import 'no_module:name'",),
     'data.csv': ("got '.csv'", 'npz'),
 }

@@ -1,0 +1,299 @@
+"""``rlframe data``: what recorded data contain, what is wrong with them, and whether they are of an env."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlframe.app.figure import check_drawing, check_picture_name, save_figure
+from rlframe.app.replayed import replay_problems
+from rlframe.app.reward_offset import reward_offset
+from rlframe.app.training import env_factory
+from rlframe.data.columns import blocks, row_nbytes
+from rlframe.data.data_checks import actions_in, check_spec, columns_text, first_bad
+from rlframe.data.formats import LIMIT, read_recording
+from rlframe.data.recording import FLAGS, Episodes, Recording
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
+from rlframe.pipeline.saying import row, space_text
+from rlframe.scores import number_text
+from rlframe.utils.serialize import leaves
+
+BINS = 12
+"""Bars of the histogram of returns."""
+BAR = 40
+"""Columns of the longest bar."""
+FINITE = ('obs', 'next_obs', 'action', 'reward')
+"""Columns whose numbers must be finite."""
+
+Problem = dict[str, Any]
+"""``column``, ``row`` (the first one, or None), ``count`` of rows, and ``text``."""
+
+
+def inspect_data(
+    path: str | Path,
+    env: str | None = None,
+    picture: str | None = None,
+    memory: float = LIMIT,
+    download: bool = False,
+) -> dict[str, Any]:
+    """Returns what is known of recorded data, as JSON values.
+
+    Args:
+        path: The data.
+        env: Id of an env to check them against; None: only their own spaces are checked.
+        picture: File for a histogram of the returns; None: none.
+        memory: GiB that they may occupy in memory.
+        download: Whether Minari may fetch an id that is not here.
+
+    Raises:
+        ConfigError: If they cannot be read, or are of another env.
+    """
+    check_picture_name(picture)
+    if picture is not None:
+        check_drawing()
+    recording = read_recording(path, limit=memory, download=download)
+    spec = recording.spec()
+    episodes = recording.episodes()
+    problems = [*_spoilt(recording, spec), *_ends(recording, episodes, spec), *_broken(recording)]
+    problems += _offset(recording)
+    found = {
+        'path': str(path),
+        'format': recording.format,
+        'rows': len(recording),
+        'bytes': len(recording) * row_nbytes(recording.columns),
+        'sha256': recording.facts.get('sha256') or recording.digest(),
+        'columns': columns_text(recording.columns),
+        'env': spec.name if spec else None,
+        'observation_space': space_text(spec.observation_space) if spec else None,
+        'action_space': space_text(spec.action_space) if spec else None,
+        'behaviour': dict(recording.facts.get('behaviour', {})),
+        'episodes': _of_episodes(recording, episodes),
+        'env_checked': env,
+        'replayed': None,
+    }
+    if env is not None:
+        factory = env_factory(env, recording.facts.get('env', {}))
+        check_spec(recording.columns, spec, factory.spec, str(path))
+        problems += [each for each in _spoilt(recording, factory.spec) if each['column'] == 'action']
+        found['replayed'], more = replay_problems(recording, factory, episodes)
+        problems += more
+    found['problems'] = list({(each['column'], each['text']): each for each in problems}.values())
+    if picture is not None:
+        _draw(episodes, found, Path(picture))
+        found['picture'] = picture
+    return found
+
+
+def _of_episodes(recording: Recording, episodes: Episodes) -> dict[str, Any]:
+    """Returns counts, lengths and returns of the episodes."""
+    marked = episodes.terminated | episodes.truncated
+    found: dict[str, Any] = {
+        'count': len(episodes.start),
+        'terminated': int(episodes.terminated.sum()),
+        'truncated': int((episodes.truncated & ~episodes.terminated).sum()),
+        'unmarked': int((~marked).sum()),
+        'length': _spread(episodes.length),
+        'return': None,
+        'histogram': None,
+    }
+    if 'reward' in recording.columns and np.isfinite(episodes.return_).any():
+        finite = episodes.return_[np.isfinite(episodes.return_)]
+        counts, edges = np.histogram(finite, BINS if np.ptp(finite) else 1)
+        found |= {
+            'return': _spread(finite),
+            'histogram': {'counts': counts.tolist(), 'edges': edges.tolist()},
+        }
+    return found
+
+
+def _spread(values: Array) -> dict[str, float]:
+    """Returns the mean, the deviation and the quartiles of numbers."""
+    low, first, median, third, high = np.percentile(values, [0, 25, 50, 75, 100]).tolist()
+    mean, std = float(np.mean(values)), float(np.std(values))
+    return {'mean': mean, 'std': std, 'min': low, '25 %': first, 'median': median, '75 %': third, 'max': high}
+
+
+# what is wrong
+
+
+def _problem(column: str, row: int | None, count: int, text: str) -> Problem:
+    return {'column': column, 'row': row, 'count': count, 'text': text}
+
+
+def _spoilt(recording: Recording, spec: EnvSpec | None) -> list[Problem]:
+    """Returns numbers that are not finite, and actions outside of their space."""
+    first: dict[str, tuple[int, str]] = {}
+    counts: dict[str, int] = {}
+    start = 0
+    for block in blocks(recording.columns):
+        for name, bad, text in _bad_rows(block, spec):
+            if bad.any():
+                counts[f'{name}: {text}'] = counts.get(f'{name}: {text}', 0) + int(bad.sum())
+                first.setdefault(f'{name}: {text}', (start + first_bad(bad), name))
+        start += len(block)
+    return [_problem(name, at, counts[text], text.partition(': ')[2]) for text, (at, name) in first.items()]
+
+
+def _bad_rows(block: Batch, spec: EnvSpec | None) -> list[tuple[str, BoolArray, str]]:
+    """Returns the columns of a block, which of its rows are bad, [n], and why."""
+    found: list[tuple[str, BoolArray, str]] = []
+    for column in FINITE:
+        for name, values in leaves(block[column], column) if column in block else ():
+            if values.dtype.kind == 'f':
+                finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+                found.append((name, np.asarray(~finite), 'not finite (NaN or infinite)'))
+    if spec is not None and block['action'].shape[1:] == (spec.action_space.shape or ()):
+        space = space_text(spec.action_space)
+        found.append(('action', ~actions_in(block['action'], spec.action_space), f'outside of {space}'))
+    return found
+
+
+def _ends(recording: Recording, episodes: Episodes, spec: EnvSpec | None) -> list[Problem]:
+    """Returns what is wrong with the ends of episodes."""
+    if 'reward' not in recording.columns:
+        return []
+    if not {*FLAGS} & recording.columns.keys():
+        return [
+            _problem('terminated', None, len(recording), 'no end marks: neither terminated nor truncated')
+        ]
+    marked = episodes.terminated | episodes.truncated
+    if not marked.any():
+        return [_problem('terminated', None, len(recording), 'no end mark in any row')]
+    found = []
+    if (~marked[:-1]).any():
+        at = int(np.flatnonzero(~marked[:-1])[0])
+        last = int(episodes.start[at] + episodes.length[at] - 1)
+        text = 'episodes without an end mark, as those of a replay buffer that were still running'
+        found.append(_problem('terminated', last, int((~marked[:-1]).sum()), text))
+    limit = spec.max_episode_steps if spec else None
+    long = episodes.length > (limit or math.inf)
+    if long.any():
+        text = f'episodes longer than the limit of {limit} env steps: are end marks missing?'
+        found.append(_problem('truncated', int(episodes.start[long.argmax()]), int(long.sum()), text))
+    timed = episodes.terminated & (episodes.length == limit)
+    if limit and timed.any() and not episodes.truncated.any():
+        text = f'episodes of exactly {limit} env steps end as terminal states: these are probably time limits'
+        found.append(_problem('terminated', int(episodes.start[timed.argmax()]), int(timed.sum()), text))
+    return found
+
+
+def _broken(recording: Recording) -> list[Problem]:
+    """Returns rows whose next observation is not the observation of the next row."""
+    if not {'next_obs', 'episode'} <= recording.columns.keys():
+        return []
+    names = ('obs', 'next_obs', 'episode')
+    count = 0
+    first: int | None = None
+    start = 0
+    before: Batch | None = None
+    for block in blocks({name: recording.columns[name] for name in names}):
+        rows = block if before is None else Batch.cat([before, block])
+        same = rows['episode'][1:] == rows['episode'][:-1]
+        differs = rows['obs'][1:] != rows['next_obs'][:-1]
+        bad = same & differs.reshape(len(same), -1).any(axis=1)
+        if bad.any():
+            count += int(bad.sum())
+            first = start - len(rows) + len(block) + first_bad(bad) if first is None else first
+        start += len(block)
+        before = block[-1:]
+    text = 'next_obs is not the obs of the next row of the episode'
+    return [_problem('next_obs', first, count, text)] if count else []
+
+
+def _offset(recording: Recording) -> list[Problem]:
+    offset = reward_offset(recording)
+    if offset is None:
+        return []
+    where = 'before' if offset < 0 else 'after'
+    text = f'rewards fit obs and action of the row {where} theirs much better: they seem to lie at another offset'
+    return [_problem('reward', None, len(recording), text)]
+
+
+# text and picture
+
+
+def data_text(found: Mapping[str, Any], width: int) -> str:
+    """Returns the result of ``inspect_data`` as text of at most ``width`` columns."""
+    episodes = found['episodes']
+    ends = ', '.join(
+        f'{episodes[name]:,} {word}'
+        for name, word in (
+            ('terminated', 'terminated'),
+            ('truncated', 'truncated'),
+            ('unmarked', 'without an end mark'),
+        )
+        if episodes[name]
+    )
+    facts = [
+        ('env', found['env'] or 'unknown: the data do not say it'),
+        ('observes', found['observation_space']),
+        ('acts', found['action_space']),
+        ('columns', found['columns']),
+        ('behaviour', _behaviour_text(found['behaviour'])),
+        ('episodes', f'{episodes["count"]:,}: {ends}'),
+        ('lengths', _spread_text(episodes['length'])),
+        (
+            'returns',
+            _spread_text(episodes['return']) if episodes['return'] else 'unknown: there are no rewards',
+        ),
+    ]
+    size = f'{found["bytes"] / 2**20:,.1f} MiB'
+    lines = [
+        f'{found["path"]}: {found["rows"]:,} env steps, {found["format"]}, {size}, SHA-256 {found["sha256"][:12]}'
+    ]
+    lines += [line for label, text in facts if text for line in row(label, str(text), width)]
+    lines += _histogram_lines(episodes['histogram'])
+    if found['env_checked']:
+        lines += row('checked', f'against {found["env_checked"]}: {found["replayed"]}', width)
+    if not found['problems']:
+        return '\n'.join([*lines, 'no problems found'])
+    lines.append('problems:')
+    for each in found['problems']:
+        place = '' if each['row'] is None else f' from row {each["row"]:,}'
+        lines += row(each['column'], f'{each["text"]} ({each["count"]:,}{place})', width)
+    return '\n'.join(lines)
+
+
+def _behaviour_text(behaviour: Mapping[str, Any]) -> str:
+    if not behaviour:
+        return 'unknown'
+    run = f' of {behaviour["run"]}/{behaviour["checkpoint"]}' if 'run' in behaviour else ''
+    step = f' at {behaviour["envstep"]:,} env steps' if behaviour.get('envstep') else ''
+    acts = f', acts {behaviour["acts"]}' if 'acts' in behaviour else ''
+    return f'{behaviour.get("policy", "unknown")}{run}{step}{acts}'
+
+
+def _spread_text(spread: Mapping[str, float]) -> str:
+    parts = ('min', '25 %', 'median', '75 %', 'max')
+    shown = ', '.join(f'{name} {number_text(spread[name])}' for name in parts)
+    return f'mean {number_text(spread["mean"])}, deviation {number_text(spread["std"])} ({shown})'
+
+
+def _histogram_lines(histogram: Mapping[str, Any] | None) -> list[str]:
+    """Returns the histogram of returns as bars."""
+    if histogram is None or len(histogram['counts']) == 1:
+        return []
+    counts, edges = histogram['counts'], histogram['edges']
+    names = [number_text(edge) for edge in edges[:-1]]
+    longest = max(map(len, names))
+    return [
+        f'  {name:>{longest}} | {"#" * math.ceil(BAR * count / max(counts))} {count:,}'.rstrip()
+        for name, count in zip(names, counts, strict=True)
+    ]
+
+
+def _draw(episodes: Episodes, found: Mapping[str, Any], path: Path) -> None:
+    """Draws the histogram of the returns."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 3.5), layout='constrained')
+    axes = figure.add_subplot()
+    axes.hist(episodes.return_[np.isfinite(episodes.return_)], bins=30)
+    axes.set_xlabel('return')
+    axes.set_ylabel('episodes')
+    axes.set_title(f'{Path(found["path"]).name}: {found["rows"]:,} env steps')
+    save_figure(figure, [path], is_named=True)
