@@ -12,13 +12,13 @@ import numpy as np
 from rlframe.app.figure import check_drawing, check_picture_name, save_figure
 from rlframe.app.replayed import replay_problems
 from rlframe.app.reward_offset import reward_offset
-from rlframe.app.training import env_factory
+from rlframe.app.starting import env_factory
 from rlframe.data.columns import blocks, row_nbytes
 from rlframe.data.data_checks import actions_in, check_spec, columns_text, first_bad
 from rlframe.data.formats import LIMIT, read_recording
 from rlframe.data.recording import FLAGS, Episodes, Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
-from rlframe.pipeline.saying import row, space_text
+from rlframe.display.text import row, space_text
 from rlframe.scores import number_text
 from rlframe.utils.serialize import leaves
 

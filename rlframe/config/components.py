@@ -143,6 +143,8 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         set_path(options, part.path, {**own, 'type': kind, 'import_names': IMPORT_NAMES})
         if part.name == 'policy':
             _prepare_policy(tree, cls, options['policy'], errors)
+        if part.name == 'collector' and name == 'dataset':
+            _read_whole_batches(options['policy']['collect'])
     return classes, options
 
 
@@ -316,10 +318,16 @@ def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[Conf
     options['model'] = {**own, 'type': Field(default, type=(str, type(None))), 'import_names': IMPORT_NAMES}
 
 
+def _read_whole_batches(collect: Options) -> None:
+    """Lets a round of recorded data be a batch, whatever a policy collects by default."""
+    if isinstance(n_sample := collect.get('n_sample'), Field):
+        collect['n_sample'] = dataclasses.replace(n_sample, default=None)
+
+
 def _wants_buffer(
     tree: Tree, options: Options, classes: Mapping[str, Any], errors: list[ConfigError]
 ) -> bool:
-    """Whether there is a replay buffer: off-policy policies require one, on-policy ones must not have one."""
+    """Whether there is a replay buffer: off-policy policies require one, on-policy ones and recorded data must not have one."""
     section = section_at(tree, ('policy', 'other'))
     stated = section.get('replay_buffer', 'default')
     if classes['policy'] is None:
@@ -327,9 +335,12 @@ def _wants_buffer(
     on_policy = options['policy'].get('on_policy')
     name = options['policy']['type'].default
     where = 'policy.other.replay_buffer'
-    if isinstance(on_policy, Field) and on_policy.default:
+    reads_data = section_at(options, ('policy', 'collect', 'collector'))['type'].default == 'dataset'
+    if reads_data or (isinstance(on_policy, Field) and on_policy.default):
         if stated not in ('default', None, {}):
             message = f'the on-policy policy {name!r} learns from fresh data only and takes no replay buffer'
+            if reads_data:
+                message = 'recorded data are learned from as they are read, without a replay buffer'
             errors.append(ConfigError(message, where=where, remedy='Leave out create_config.replay_buffer.'))
         return False
     if stated is None:

@@ -86,6 +86,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _keeps_sequences_whole(known),
         _takes_schedule(known),
         *_fit_the_collector(known),
+        *_fit_recorded_data(known),
         *_gives_first_priorities(known),
         *_stays_on_the_device(known),
     )
@@ -164,6 +165,25 @@ def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
         message = f'eps differs between collectors, and there is {collectors}'
         remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
         yield _bad(known, key, message, '0', remedy)
+
+
+FROM_DATA = {
+    'policy.nstep': (1, 'rewards of several steps are summed while envs are stepped'),
+    'policy.priority': (False, 'each pass reads every row once'),
+    'policy.model.core': (None, 'a memory is replayed from the states that it had when envs were stepped'),
+    'policy.random_collect_size': (0, 'no env is stepped'),
+    'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
+}
+"""Options of replaying policies that recorded data do not have: the value that they need, and why."""
+
+
+def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:
+    """What a policy that replays transitions cannot do with recorded ones."""
+    if known.get(f'{COLLECTOR}.type') != 'dataset' or known.get('policy.on_policy', True):
+        return
+    for key, (value, why) in FROM_DATA.items():
+        if known.get(key, value) != value:
+            yield _bad(known, key, f"the collector 'dataset' reads single steps: {why}", repr(value))
 
 
 def _takes_schedule(known: Known) -> ConfigError | None:

@@ -399,7 +399,7 @@ def plot(args: Args) -> int:
 def data(args: Args) -> int:
     """Describes data; 1 if something is wrong with them."""
     from rlframe.app.data_report import data_text, inspect_data
-    from rlframe.pipeline.saying import say_result
+    from rlframe.display.text import say_result
 
     found = inspect_data(args.data, args.env, args.out, args.memory, args.download)
     say_result(found, data_text, args.json)

@@ -40,6 +40,7 @@ from rlframe.policy.parts.optim import NAN_POLICY
 from rlframe.policy.parts.options import INFERENCE, INIT_FROM, ModelConfig
 from rlframe.policy.parts.random_shift import RANDOM_SHIFT, RandomShift, check_shift
 from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
+from rlframe.policy.parts.recorded import transitions_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
 from rlframe.registry import MODEL_REGISTRY
@@ -361,10 +362,10 @@ class Policy(Configurable):
     def get_train_sample(self, block: Batch) -> Batch:
         """Turns a block of columns [T, N, ...] into training samples [M, ...].
 
-        Called once a round, and only for on-policy policies and those with ``samples_rounds``: returns and advantages are
-        computed here.
+        Called once a round for on-policy policies and those with ``samples_rounds``, whose returns and advantages are computed
+        here, and for every policy that learns from recorded data.
         """
-        return block
+        return block if self._get_on_policy() else transitions_of(self, block)
 
     def _monitor_vars(self) -> list[str]:
         return ['cur_lr', 'total_loss']
@@ -388,6 +389,14 @@ class Policy(Configurable):
             self._memory.evaluation.reset(env_id)
         if env_id is None:
             self._eval_rng = component_rng(*self._draws)
+
+    def _get_data_reader(self) -> Callable[[Callable[[], Iterable[Batch]]], None] | None:
+        """Returns what looks at a pass over recorded data, before any of them are learned from; None: nothing does."""
+        return None if self._get_on_policy() else self._normalizer.read
+
+    def _get_on_policy(self) -> bool:
+        """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""
+        return self._cfg.on_policy or self.samples_rounds
 
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""

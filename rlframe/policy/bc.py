@@ -18,8 +18,8 @@ from rlframe.policy.parts.options import (
     Schedule,
     grad_clip_norm,
     learning_rate,
-    refused,
 )
+from rlframe.policy.parts.recorded import check_from_data
 from rlframe.policy.parts.sequences import Rows, real_samples
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -86,16 +86,11 @@ class BCPolicy(Policy):
         options={'collect.data_path': 'collect.collector.data'},
         defaults={'learn.batch_size': 32, 'learn.learning_rate': 1e-5},
     )
-    toy = dict(learn=dict(batch_size=32, learning_rate=1e-2), collect=dict(collector={}))
+    toy = dict(learn=dict(batch_size=32, learning_rate=1e-2))
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        collector = cfg.collect.get('collector') or {}
-        if collector.get('type', 'dataset') in ('sample', 'episode'):
-            message = 'behaviour cloning learns from recorded data; this collector plays the policy itself'
-            errors.append(refused(cfg, 'collect.collector.type', message, "'dataset'"))
-        return errors
+        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'actor'

@@ -139,7 +139,7 @@ class QACUpdate(Update):
     """
 
     losses = {'critic_loss': 'critic', 'actor_loss': 'actor'}
-    inputs = INPUTS
+    inputs: tuple[str, ...] = INPUTS
     targets: Targets
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
@@ -195,7 +195,7 @@ class QACPolicy(Policy):
         Reinforcement Learning (2019), section 3.
     """
 
-    _cfg: QACConfig
+    _cfg: TDConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
     network_arguments = {**ATOMS, 'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}

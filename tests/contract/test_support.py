@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
-from policies import SAME, tried_policies
+from policies import SAME, learns_from_data, recorded_transitions, tried_policies
 from runs import ROOT
 from space_envs import ACTIONS, OBS, SpaceEnv
 
@@ -76,16 +76,9 @@ def recorded(kwargs: dict[str, str]) -> Batch:
     factory = GymEnvFactory({'env_id': SpaceEnv, 'kwargs': kwargs})
     env, player = BaseEnvManager.from_factory(factory, 4), random_opponent(factory.spec, 0)
     env.reset(seed=range(4))
-    rows = []
-    for _ in range(8):
-        obs, env_id = env.obs, env.ready
-        action = player.forward(obs, env_id)['action']
-        rows.append(Batch({'obs': obs.copy(), 'action': action}))
-        step = env.step(action, env_id)
-        if step.done.any():
-            env.reset(env_id[step.done])
+    rows = recorded_transitions(env, player)
     env.close()
-    return Batch.cat(rows)
+    return rows
 
 
 @pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), tried())
@@ -93,7 +86,9 @@ def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, c
     cls = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
     kwargs = dict(obs=obs, action=action, mask=mask)
-    collect = dict(collector=dict(data=recorded(kwargs))) if policy == 'bc' else dict(n_sample=32)
+    from_data = learns_from_data(policy)
+    collect = dict(collector=dict(data=recorded(kwargs))) if from_data else dict(n_sample=32)
+    has_buffer = not is_on_policy and not from_data
     main = dict(
         exp_name='toy',
         max_train_iter=6,
@@ -107,15 +102,15 @@ def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, c
         ),
         policy=dict(
             cuda=False,
-            random_collect_size=0 if is_on_policy or cls.samples_rounds else 16,
+            random_collect_size=16 if has_buffer and not cls.samples_rounds else 0,
             learn=dict(batch_size=16),
             collect=collect,
             eval=dict(evaluator=dict(eval_freq=3)),
-            other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
+            other=dict(replay_buffer=dict(replay_buffer_size=200)) if has_buffer else {},
         ),
     )
     create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))
-    if cls.is_recurrent:
+    if cls.is_recurrent and has_buffer:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         before = {k: v.clone() for k, v in pipeline.policy.collect_mode.state_dict()['model'].items()}

@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium import spaces
+from policies import learns_from_data, recorded_transitions
 from space_envs import SpaceEnv
 
 from rlframe import config
@@ -76,14 +77,16 @@ def trained(
     import_modules(imports or [])
     cls: Any = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
-    collect = dict(collector=dict(data=_recorded(env))) if policy == 'bc' else dict(n_sample=32)
+    from_data = learns_from_data(policy)
+    collect = dict(collector=dict(data=_recorded(env))) if from_data else dict(n_sample=32)
+    has_buffer = not is_on_policy and not from_data
     section: dict[str, Any] = dict(
         cuda=False,
-        random_collect_size=0 if is_on_policy or cls.samples_rounds else 16,
+        random_collect_size=16 if has_buffer and not cls.samples_rounds else 0,
         learn=dict(batch_size=16),
         collect=collect,
         eval=dict(evaluator=dict(eval_freq=2)),
-        other={} if is_on_policy else dict(replay_buffer=dict(replay_buffer_size=200)),
+        other=dict(replay_buffer=dict(replay_buffer_size=200)) if has_buffer else {},
     )
     envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
     main = dict(exp_name='toy', max_train_iter=2, env=envs | env, policy=section | (options or {}))
@@ -94,7 +97,7 @@ def trained(
         policy=dict(type=policy),
     )
     is_recurrent = cls.is_recurrent or (options or {}).get('model', {}).get('core') is not None
-    if is_recurrent and not is_on_policy:
+    if is_recurrent and has_buffer:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         if is_recurrent or policy in FLAT:
@@ -109,10 +112,9 @@ def _recorded(env: dict[str, Any]) -> Batch:
     factory = GymEnvFactory(env)
     manager, player = BaseEnvManager.from_factory(factory, 4), random_opponent(factory.spec, 0)
     manager.reset(seed=range(4))
-    obs = manager.obs
-    rows = Batch({'obs': obs.copy(), 'action': player.forward(obs, manager.ready)['action']})
+    rows = recorded_transitions(manager, player)
     manager.close()
-    return Batch.cat([rows] * 8)
+    return rows
 
 
 def as_eval_builds_it(run: Path) -> Policy:

@@ -2,7 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
+from rlframe.data import Batch
 from rlframe.registry import POLICY_REGISTRY
+
+
+def learns_from_data(name: str) -> bool:
+    """Whether a policy learns from recorded data by default."""
+    cls: Any = POLICY_REGISTRY.get(name)
+    return 'collector' in cls.default_config().collect
+
+
+def recorded_transitions(manager: Any, player: Any, steps: int = 8) -> Batch:
+    """Returns what a player sees and does in the envs of a manager, in order of time, episode after episode."""
+    rows: dict[int, list[Batch]] = {i: [] for i in manager.ready}
+    episode, episodes = 0, dict(enumerate(rows))
+    for _ in range(steps):
+        obs, env_id = manager.obs.copy(), manager.ready
+        action = player.forward(obs, env_id)['action']
+        step = manager.step(action, env_id)
+        columns = dict(
+            obs=obs, next_obs=step.obs.copy(), action=action, reward=step.reward.astype(np.float32)
+        )
+        columns |= dict(terminated=step.terminated, truncated=step.truncated)
+        columns['episode'] = np.array([episodes[i] for i in env_id])
+        for i, row in enumerate(env_id):
+            rows[row].append(Batch(columns)[i : i + 1])
+        if step.done.any():
+            for i in env_id[step.done]:
+                episode += 1
+                episodes[i] = len(rows) + episode
+            manager.reset(env_id[step.done])
+    return Batch.cat([batch for own in rows.values() for batch in own])
+
 
 SAME = ('mdqn', 'rainbow', 'a2c', 'appo', 'ddpg', 'tqc', 'redq', 'droq')
 """Names of a policy with other defaults, whose switches tests/unit/policy tries; a toy is all that they need."""

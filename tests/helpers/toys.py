@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fakes import IdentityEnv
+from fakes import TargetEnv
+from policies import learns_from_data, recorded_transitions
 
+from rlframe.envs import BaseEnvManager
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.ppo import PPOPolicy
 from rlframe.policy.td3 import TD3Policy
@@ -60,7 +63,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
         ),
     ),
 }
-FROM_DATA = {'bc'}
+FROM_DATA = {name for name in POLICY_REGISTRY.names() if learns_from_data(name)}
 """Policies that learn from a file."""
 TOYS = {
     name: sections(name, POLICY_REGISTRY.get(name).toy)
@@ -78,7 +81,7 @@ def toy(name: str) -> dict[str, Any]:
 
 
 def toy_of_policy(policy: str) -> dict[str, Any]:
-    """Returns the toy of a policy; that of behaviour cloning learns from a file in the working directory.
+    """Returns the toy of a policy; one that learns from data does so from a file in the working directory.
 
     Raises:
         KeyError: If it states none.
@@ -87,13 +90,36 @@ def toy_of_policy(policy: str) -> dict[str, Any]:
         raise KeyError(f'no toy of {policy!r}: its class states none')
     found = sections(policy, options)
     if policy in FROM_DATA:
-        found |= dict(collector=dict(type='dataset', data=str(recorded_identity(Path('identity.npz')))))
+        found |= dict(
+            collector=dict(type='dataset', data=str(recorded(Path('records.npz'), found['env_id'])))
+        )
+        found['collect'] = dict(n_sample=None, collector={}) | found.get('collect', {})
     return found
 
 
-def recorded_identity(file: Path, rows: int = 400) -> Path:
-    """Writes the right actions in ``IdentityEnv``."""
-    classes = np.random.default_rng(0).integers(4, size=rows)
-    obs, action = np.eye(4, dtype=np.float32)[classes], classes.astype(IdentityEnv.action_space.dtype)
-    np.savez(file, obs=obs, action=action)
+def recorded(file: Path, env_id: str, steps: int = 200) -> Path:
+    """Writes what a player does that acts well half of the time, in ``IdentityEnv`` or one of its kind."""
+    module, name = env_id.split(':')
+    manager = BaseEnvManager([getattr(importlib.import_module(module), name)] * 4)
+    manager.reset(seed=range(4))
+    np.savez(file, **dict(recorded_transitions(manager, HalfRight(manager), steps).items()))
+    manager.close()
     return file
+
+
+class HalfRight:
+    """Acts at random or, every other time, does what is right."""
+
+    def __init__(self, manager: Any) -> None:
+        self._space = manager.spec.action_space
+        self._space.seed(0)
+        self._rng = np.random.default_rng(0)
+
+    def forward(self, obs: Any, env_id: Any) -> dict[str, Any]:
+        is_right = self._rng.random(len(obs)) < 0.5
+        drawn = np.stack([self._space.sample() for _ in obs])
+        right = obs.argmax(1)
+        if not hasattr(self._space, 'n'):
+            right = TargetEnv.targets[right][:, None]
+            is_right = is_right[:, None]
+        return {'action': np.where(is_right, right, drawn).astype(self._space.dtype)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from policies import learns_from_data
 
 import rlframe
 from rlframe.registry import POLICY_REGISTRY
@@ -20,12 +21,11 @@ LEARNS: dict[str, tuple[str, int]] = {
 }
 """Env and budget in env steps."""
 EXEMPT = {
-    'bc': 'learns from recorded data',
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
     'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
     'redq': '20 updates of ten critics for each env step take more than ten minutes; its parts are those of sac',
-}
+} | {name: 'learns from recorded data' for name in POLICY_REGISTRY.names() if learns_from_data(name)}
 
 
 def test_every_policy_is_tried_or_exempt_for_a_reason() -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from policies import learns_from_data
 from runs import ROOT
 
 from rlframe.app.starting import starting_config
@@ -31,8 +32,8 @@ def space_of(policy: str) -> SearchSpace:
 
 def pair_of(policy: str) -> tuple[Any, Any]:
     """Returns the config that ``tune --env`` starts from, for an env that suits the policy."""
-    if policy == 'bc':
-        return config_pair(str(ROOT / 'configs' / 'cartpole_bc.py'))
+    if learns_from_data(policy):
+        return config_pair(str(next((ROOT / 'configs').glob(f'*_{policy}.py'))))
     specs = {env: find_world(env).factory(find_world(env).with_options({})).spec for env in ENVS}
     fits = (env for env, spec in specs.items() if not misfit(POLICY_REGISTRY.get(policy), spec))
     return starting_config(next(fits), policy)

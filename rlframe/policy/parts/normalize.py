@@ -6,7 +6,7 @@ statistics belong to the policy's state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -257,6 +257,14 @@ class Normalizer:
     def forgetting(self, reset: Reset) -> Reset:
         """Returns the ``reset`` of a collect face: with all envs, it also forgets their running returns."""
         return partial(self._reset, reset) if self._is_on else reset
+
+    def read(self, data: Callable[[], Iterable[Batch]]) -> None:
+        """Takes the statistics of a pass over recorded data, unless there are some already; they stay."""
+        if self.obs is None or not self.obs.is_empty:
+            return
+        for batch in data():
+            self.obs.gather(np.asarray(batch['obs']))
+        self.obs.refresh()
 
     def _act(self, forward: Forward, obs: Any, env_id: IntArray, **settings: Any) -> Batch:
         return forward(obs if self.obs is None else self.obs(np.asarray(obs)), env_id, **settings)

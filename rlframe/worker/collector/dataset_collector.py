@@ -22,6 +22,8 @@ from rlframe.worker.collector.base_serial_collector import ISerialCollector
 
 torch = LazyModule('torch')
 
+READ_AT_ONCE = 4096
+"""Rows of a batch that the policy only looks at."""
 STATE = {'rng': GENERATOR, 'torch': TENSOR, 'read': COUNT, 'size': COUNT}
 
 
@@ -94,8 +96,16 @@ class DatasetSerialCollector(ISerialCollector):
             raise ValueError('collect needs data; give them to the constructor or to reset_data')
         if self._pass is None:
             self._size = size
+            self._let_read(self._data)
             self._pass = self._data.batches(size, self._rng)
         return next(self._pass, None)
+
+    def _let_read(self, data: DataSource) -> None:
+        """Lets the policy look at all of the data, in an order that changes no other."""
+        reader = self._attribute('data_reader', None)
+        if reader is not None:
+            with preserved_rng():
+                reader(lambda: data.batches(READ_AT_ONCE, np.random.default_rng(0)))
 
     def collect(
         self, n_sample: int | None = None, train_iter: int = 0, policy_kwargs: Mapping[str, Any] | None = None

@@ -1,0 +1,38 @@
+"""Recorded transitions: how a policy that replays transitions learns from data instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlframe.data.timestep import Batch, TimeStep
+from rlframe.errors import ConfigError
+from rlframe.policy.parts.options import refused
+from rlframe.policy.parts.sequences import real_rows
+
+FROM_DATA: dict[str, Any] = dict(collector=dict(type='dataset'), n_sample=None)
+"""Section ``collect`` of policies that learn from data, one batch a round."""
+
+
+def transitions_of(policy: Any, block: Batch) -> Batch:
+    """Returns recorded rows of envs, [T, N, ...], as the rows that the policy would have collected, [M, ...].
+
+    Actions become those that its network means. Rows without rewards stay as they are.
+    """
+    rows = block.map(lambda column: column[real_rows(block)])
+    if 'reward' not in rows:
+        return rows
+    ends = (rows['terminated'], rows['truncated'])
+    step = TimeStep(rows['next_obs'], rows['reward'], *ends, (), np.arange(len(rows)))
+    output = Batch.unchecked({'action': rows['action']}, len(rows))
+    return rows.replace(**policy.process_transition(rows['obs'], output, step))
+
+
+def check_from_data(cls: Any, cfg: Any) -> list[ConfigError]:
+    """Refuses collectors that play the policy of a class which learns from recorded data only."""
+    kind = (cfg.collect.get('collector') or {}).get('type', 'dataset')
+    if kind not in ('sample', 'episode'):
+        return []
+    message = f'{cls.__name__} learns from recorded data; this collector plays the policy itself'
+    return [refused(cfg, 'collect.collector.type', message, "'dataset'")]
