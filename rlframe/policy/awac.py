@@ -52,7 +52,7 @@ class AWACUpdate(AWRUpdate):
             target = Values(next_value).smallest().target(rows['reward'], self.targets.discount(rows))
         # critics
         value = self.model.critic(obs, rows['action'])
-        critics = self.fitted(Values(value).fit(target), rows)
+        critics = self.fitted(Values(value), target, rows)
         # actor
         with torch.no_grad():
             usual = self.model.critic(obs, self.act(obs, rows['noise'])).amin(0)

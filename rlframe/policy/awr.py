@@ -19,6 +19,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.starting import COMMON
 from rlframe.policy.qac import QACPolicy, QACUpdate
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -80,6 +81,7 @@ class AWRPolicy(QACPolicy):
 
     config: dict[str, Any] = dict(collect=FROM_DATA)
     toy: dict[str, Any] = dict(discount_factor=0.5, learn=dict(batch_size=64, learning_rate=3e-3))
+    search_space = COMMON
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:

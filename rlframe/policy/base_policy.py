@@ -49,6 +49,7 @@ from rlframe.utils.lazy import torch
 from rlframe.utils.seed import component_rng, drawing_weights
 
 if TYPE_CHECKING:
+    from rlframe.data.sources import DataSource
     from rlframe.policy.update import Update
 
 
@@ -393,6 +394,10 @@ class Policy(Configurable):
     def _get_data_reader(self) -> Callable[[Callable[[], Iterable[Batch]]], None] | None:
         """Returns what looks at a pass over recorded data, before any of them are learned from; None: nothing does."""
         return None if self._get_on_policy() else self._normalizer.read
+
+    def _get_data_form(self) -> Callable[[DataSource], DataSource] | None:
+        """Returns what turns recorded data into those that the policy learns from; None: they are the same."""
+        return None
 
     def _get_on_policy(self) -> bool:
         """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""

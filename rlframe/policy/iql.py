@@ -53,7 +53,7 @@ class IQLUpdate(AWRUpdate):
         steepness = torch.where(advantage < 0, 1 - learn.expectile, learn.expectile)
         value_loss = (steepness * advantage.square()).mean()
         # critics
-        critics = self.fitted(Values(self.model.critic(obs, action)).fit(target), rows)
+        critics = self.fitted(Values(self.model.critic(obs, action)), target, rows)
         # actor
         weight = (learn.beta * advantage.detach()).exp().clamp(max=learn.max_weight)
         actor_loss = -(weight * self.likelihood(obs, action)).mean()

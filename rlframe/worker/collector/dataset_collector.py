@@ -65,6 +65,7 @@ class DatasetSerialCollector(ISerialCollector):
     def _prepare(self) -> None:
         self._rng = component_rng(self._seed, 'dataset', self._rank)
         self._data: DataSource | None = None
+        self._form: DataSource | None = None  # the data as the policy learns from them
 
     def _data_of_config(self) -> Any:
         return self._cfg.data
@@ -82,6 +83,7 @@ class DatasetSerialCollector(ISerialCollector):
 
     def reset_data(self, data: Any) -> None:
         self._data = open_data(data, COLLECTOR_DATA, selection_of(self._cfg))
+        self._form = None
         self._begin_pass()
 
     def _begin_pass(self) -> None:
@@ -97,8 +99,15 @@ class DatasetSerialCollector(ISerialCollector):
         if self._pass is None:
             self._size = size
             self._let_read(self._data)
-            self._pass = self._data.batches(size, self._rng)
+            self._pass = self._formed(self._data).batches(size, self._rng)
         return next(self._pass, None)
+
+    def _formed(self, data: DataSource) -> DataSource:
+        """Returns the data as the policy learns from them."""
+        if self._form is None:
+            form = self._attribute('data_form', None)
+            self._form = data if form is None else form(data)
+        return self._form
 
     def _let_read(self, data: DataSource) -> None:
         """Lets the policy look at all of the data, in an order that changes no other."""
@@ -163,4 +172,4 @@ class DatasetSerialCollector(ISerialCollector):
         if self._read and self._data is not None:
             with preserved_rng(), part('torch'):
                 torch.set_rng_state(self._torch_state)
-                self._pass = self._data.batches(self._size, self._rng, self._read)
+                self._pass = self._formed(self._data).batches(self._size, self._rng, self._read)
