@@ -133,6 +133,13 @@ class QCritics(nn.Module):
         value = torch.stack([net(features, *mode) for net in list(self.nets)[:count]])
         return value.squeeze(2) if self._takes_action and self._outputs == 1 else value
 
+    def values_of_several(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
+        """Values several actions in each state, float32 [B, K, A] to [critics, B, K]."""
+        count, several, _ = actions.shape
+        features = self.encoder(obs)[:, None].expand(-1, several, -1)
+        read = torch.cat([features, actions], 2).flatten(0, 1)
+        return torch.stack([net(read) for net in self.nets]).view(-1, count, several)
+
     def own_values(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
         """Values a different action by each critic, float32 [critics, B, A] to [critics, B]."""
         features = self.encoder(obs)
