@@ -224,6 +224,23 @@ def _translate_collector(draft: Draft) -> None:
     draft.say('create_config.collector.type', given, became, 'it drives a serial collector and an evaluator')
 
 
+def _translate_id(draft: Draft) -> None:
+    """Replaces the id of an env by the one that Gymnasium has today, and that of data by their env."""
+    named = draft.get('env.env_id')
+    if not isinstance(named, str):
+        return
+    of_data = ding_table.OF_DATA.get(named.partition('-')[0]) if draft.kind('env') == 'd4rl' else None
+    if of_data is not None:
+        reason = 'the env of these data; policy.collect.collector.data names the data'
+        draft.replace('env.env_id', named, {'env.env_id': of_data}, reason)
+    elif named in ding_table.OLD_IDS:
+        new = ding_table.OLD_IDS[named]
+        reason = (
+            "rlframe's env with the same rules" if '/' in new else 'Gymnasium no longer has the old version'
+        )
+        draft.replace('env.env_id', named, {'env.env_id': new}, reason)
+
+
 def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     """Replaces dizoo's env type by the Gymnasium env that it wraps.
 
@@ -232,12 +249,7 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     """
     kind = draft.kind('env')
     named = draft.get('env.env_id')
-    if isinstance(named, str) and named in ding_table.OLD_IDS:
-        new = ding_table.OLD_IDS[named]
-        reason = (
-            "rlframe's env with the same rules" if '/' in new else 'Gymnasium no longer has the old version'
-        )
-        draft.replace('env.env_id', named, {'env.env_id': new}, reason)
+    _translate_id(draft)
     if not isinstance(kind, str) or kind in ENV_REGISTRY.names() or (is_own and kind not in ding_table.ENVS):
         return
     draft.set_kind('env', 'gym', '')

@@ -373,7 +373,7 @@ def whole_rounds(draft: Draft) -> None:
 
 def target_noise(draft: Draft) -> None:
     """Merges the switch and the size of the noise on target actions."""
-    if draft.policy not in ('ddpg', 'td3'):
+    if draft.policy not in ('ddpg', 'td3', 'td3_bc'):
         return
     is_on = draft.take('policy.learn.noise')
     sigma, limits = draft.take('policy.learn.noise_sigma', 0.2), draft.take('policy.learn.noise_range')
@@ -385,7 +385,7 @@ def target_noise(draft: Draft) -> None:
     if is_on is not MISSING:
         size = {'policy.learn.target_noise': sigma if is_on else 0.0}
         draft.replace('policy.learn.noise', is_on, size, 'its standard deviation')
-    elif draft.policy == 'td3':
+    elif draft.policy != 'ddpg':
         draft.put('policy.learn.target_noise', sigma)
     if isinstance(limits, dict) and isinstance(limits.get('max'), int | float):
         new = {'policy.learn.target_noise_clip': limits['max']}
@@ -405,7 +405,8 @@ def hidden_layers(draft: Draft) -> None:
         width, number = (
             default if value is MISSING else value for value, default in zip(found, (64, 1), strict=True)
         )
-        sizes.append([width] * (1 + (number if isinstance(number, int) else 1)))
+        layers = [width] * (1 + (number if isinstance(number, int) else 1))
+        sizes.append(list(width) if isinstance(width, list | tuple) else layers)
     new = 'policy.model.encoder_hidden_size_list'
     if draft.get(new) is not MISSING:
         return
@@ -506,6 +507,46 @@ def cloning(draft: Draft) -> None:
         draft.say('data_path of serial_pipeline_bc', None, {}, 'set policy.collect.collector.data')
 
 
+NOT_OF_DATA = {
+    'policy.random_collect_size': 'the data are recorded',
+    'policy.collect.n_sample': 'each round is one batch of the data',
+    'policy.collect.n_episode': 'each round is one batch of the data',
+    'policy.collect.noise_sigma': 'the data are recorded',
+    'policy.learn.update_per_collect': 'one update per batch of the data',
+    'policy.learn.train_epoch': 'max_train_iter sets the number of updates',
+    'policy.collect.data_type': 'the form of the data is recognised',
+    'policy.other.replay_buffer': 'data are learned from as they are read',
+    'policy.priority': 'each pass reads every row once',
+    'policy.priority_IS_weight': 'each pass reads every row once',
+}
+"""Keys that mean nothing to a policy which learns from recorded data."""
+
+
+def recorded_data(draft: Draft) -> None:
+    """Reads recorded data, as ``serial_pipeline_offline`` does, and drops what only collection needs."""
+    is_edac = draft.policy == 'edac'
+    if draft.policy == 'bc' or not (is_edac or draft.is_a('from-data')):
+        return
+    if is_edac:
+        draft.create['collector'] = {'type': 'dataset'}
+    if draft.create.pop('replay_buffer', None) is not None:
+        draft.say('create_config.replay_buffer', None, {}, NOT_OF_DATA['policy.other.replay_buffer'])
+    for key, reason in NOT_OF_DATA.items():
+        if (value := draft.take(key)) is not MISSING:
+            draft.say(key, value, {}, reason)
+    if draft.get('policy.nstep', 1) != 1:
+        draft.replace(
+            'policy.nstep', draft.get('policy.nstep'), {'policy.nstep': 1}, 'recorded rows are single steps'
+        )
+    new = 'policy.collect.collector.data'
+    paths = [draft.take(key) for key in ('policy.collect.data_path', 'policy.learn.data_path')]
+    found = [path for path in paths if isinstance(path, str)]
+    if found:
+        draft.replace('policy.collect.data_path', found[0], {new: found[0]}, '')
+    elif draft.get(new) is MISSING:
+        draft.say('policy.collect.data_path', None, {}, f'set {new}')
+
+
 def random_start(draft: Draft) -> None:
     """Limits the random start to the size of the replay buffer."""
     key = 'policy.random_collect_size'
@@ -517,6 +558,7 @@ def random_start(draft: Draft) -> None:
 
 FIRST: tuple[Callable[[Draft], None], ...] = (
     run_name,
+    recorded_data,
     parallel_mode,
     device,
     activation,

@@ -55,6 +55,9 @@ OLD_IDS: dict[str, str] = {
 }
 """Ids that Gymnasium has removed, or that are of packages for OpenAI Gym, and their successors."""
 
+OF_DATA = {'halfcheetah': 'HalfCheetah-v5', 'hopper': 'Hopper-v5', 'walker2d': 'Walker2d-v5'}
+"""Beginnings of the ids of D4RL, such as hopper-medium-v2, and the env in which such data are recorded."""
+
 TYPES: dict[str, dict[str, str]] = {
     'env_manager': {'base_v2': 'base', 'subprocess_v2': 'subprocess', 'env_supervisor': 'subprocess'},
     'collector': {'zergling': 'sample'},
@@ -278,6 +281,7 @@ def _kinds(cls: Any) -> frozenset[str]:
     cfg = cls.default_config()
     traits = {
         'on-policy': cfg.on_policy,
+        'from-data': 'collector' in cfg.collect,
         'copies': cfg.learn.get('target_update_freq') is not None,
         'soft': getattr(cls, 'actor_kind', 'deterministic') != 'deterministic',
     }
@@ -289,7 +293,7 @@ def _kinds(cls: Any) -> frozenset[str]:
 def kinds_of(policy: str) -> frozenset[str]:
     """Returns the kinds of a built-in policy, by the names in the tables; none for other policies.
 
-    They are the names of its classes, 'on-policy', 'soft' if it has critics and an actor that is rewarded for entropy, and
+    They are the names of its classes, 'on-policy', 'from-data' if it learns from recorded data by default, 'soft' if it has critics and an actor that is rewarded for entropy, and
     'copies' if its target network is copied now and then, by default.
     """
     if not POLICY_REGISTRY.is_builtin(policy):

@@ -10,6 +10,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
 from rlframe.policy.parts.sequences import Rows
@@ -103,6 +104,19 @@ class CQLPolicy(QACPolicy):
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(learn=dict(learning_rate_actor=1e-4), collect=FROM_DATA)
     update_class = CQLUpdate
+    ding = DingNames(
+        options={'learn.min_q_weight': 'learn.conservative_weight'},
+        defaults={
+            'learn.conservative_weight': 1.0,
+            'learn.num_actions': 10,
+            'learn.learning_rate_actor': 3e-4,
+        },
+        unused={
+            'learn.with_lagrange': 'the weight of the gap is constant',
+            'learn.lagrange_thresh': 'the weight of the gap is constant',
+            'learn.with_q_entropy': 'targets have no entropy, as by default there',
+        },
+    )
     toy: dict[str, Any] = dict(
         discount_factor=0.5,
         learn=dict(

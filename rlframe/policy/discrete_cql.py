@@ -8,6 +8,7 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNUpdate, QPolicy
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import chosen
 from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
 from rlframe.policy.parts.sequences import Rows
@@ -64,6 +65,10 @@ class DiscreteCQLPolicy(QPolicy):
     _cfg: DiscreteCQLConfig
     config: dict[str, Any] = dict(collect=FROM_DATA)
     update_class = DiscreteCQLUpdate
+    ding = DingNames(
+        options={'learn.min_q_weight': 'learn.conservative_weight'},
+        unused={'model.num_quantiles': 'values are means; those of DI-engine are quantiles'},
+    )
     toy = dict(
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50),

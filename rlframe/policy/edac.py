@@ -81,7 +81,7 @@ class EDACPolicy(QACPolicy):
     update_class = EDACUpdate
     ding = DingNames(
         options={'model.ensemble_num': 'model.n_critic'},
-        defaults=SACPolicy.ding.defaults | {'learn.eta': 0.1},
+        defaults={'learn.eta': 0.1},
         unused={'learn.with_q_entropy': 'targets include the entropy, as those of SAC'},
     )
     toy = SACPolicy.toy | dict(model=dict(n_critic=4))

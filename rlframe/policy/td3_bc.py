@@ -10,6 +10,7 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
@@ -72,6 +73,9 @@ class TD3BCPolicy(QACPolicy):
         collect=FROM_DATA,
     )
     update_class = TD3BCUpdate
+    ding = DingNames(
+        defaults={'learn.learning_rate_actor': 1e-3, 'learn.learning_rate_critic': 1e-3},
+    )
     toy: dict[str, Any] = dict(
         discount_factor=0.5, learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3)
     )

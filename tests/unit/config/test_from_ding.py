@@ -698,3 +698,26 @@ def test_file_of_the_parallel_mode_is_read_with_its_third_part(tmp_path: Path) -
         )
         with pytest.raises(ConfigError, match=words):
             read_config(file)
+
+
+def test_offline_configs_read_recorded_data_without_what_collection_needs() -> None:
+    given = {
+        'policy.collect.data_path': 'demos.npz',
+        'policy.collect.data_type': 'hdf5',
+        'policy.random_collect_size': 10_000,
+        'policy.other.replay_buffer.replay_buffer_size': 2_000_000,
+        'policy.learn.train_epoch': 30_000,
+        'policy.learn.min_q_weight': 5.0,
+    }
+    cfg = of_policy('cql', given)
+    assert cfg.policy.collect.collector.data == 'demos.npz' and cfg.policy.collect.n_sample is None
+    assert cfg.policy.learn.conservative_weight == 5.0 and cfg.policy.other.replay_buffer is None
+    assert (
+        of_policy('edac', {'policy.learn.data_path': 'demos.npz'}).policy.collect.collector.type == 'dataset'
+    )
+    assert of_policy('discrete_cql', {'policy.nstep': 3, 'env.env_id': 'CartPole-v1'}).policy.nstep == 1
+    create = {'env.type': 'd4rl', 'env.import_names': ['dizoo.d4rl.envs.d4rl_env'], 'policy.type': 'td3_bc'}
+    d4rl = nested({'env.env_id': 'hopper-medium-v2'}), nested(create)
+    with pytest.warns(ConfigWarning, match='the env of these data'):
+        cfg = compile_config(*d4rl)
+    assert cfg.env.env_id == 'Hopper-v5' and cfg.policy.learn.target_noise_clip == 0.5

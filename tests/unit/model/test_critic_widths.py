@@ -14,7 +14,7 @@ from rlframe.policy.parts.fit import misfit
 from rlframe.registry import POLICY_REGISTRY
 
 FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
-WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'trpo')
+WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'rebrac', 'trpo')
 """Policies whose critics have norms, or learn from shuffled rows."""
 BOTH = [name for name, model in FIELDS.items() if 'critic_hidden_size_list' in model]
 
