@@ -72,6 +72,7 @@ def write_report(folder: str | Path, out: str | None = None) -> Path:
 
 def report(run: SavedRun) -> str:
     """Returns the report on a run, as HTML."""
+    # numbers and texts
     metrics = run.metrics
     goal = run.steps_to_goal()
     scores = run.curve(run.score_tag).values
@@ -94,6 +95,7 @@ def report(run: SavedRun) -> str:
         'where': str(run.folder.resolve()),
         'version': __version__,
     }
+    # tables and curves
     parts = {
         'tiles': ''.join(f'<div class="tile"><b>{each}</b>{name}</div>' for name, each in tiles.items()),
         'curve': _score_curve(run),

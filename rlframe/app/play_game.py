@@ -76,6 +76,7 @@ def _play(manager: BaseEnvManager, joint: JointPolicy, seed: int, say: Say) -> t
     length = 0
     done = False
     own, other = joint.seating[0].argsort()  # players of the person and of the policy
+    # play
     while not done:
         active = joint.view(manager.obs).active[0]
         action = joint.forward(manager.obs, manager.ready)['action']
@@ -85,6 +86,7 @@ def _play(manager: BaseEnvManager, joint: JointPolicy, seed: int, say: Say) -> t
         seen = joint.view(step.obs)
         returns, length = returns + seen.reward[0], length + 1
         done = bool(step.terminated[0] or step.truncated[0])
+    # say who won
     say(board_text(seen.obs[0, own]))
     wins, draws = outcome(returns)
     if draws[own]:

@@ -139,12 +139,14 @@ class Run:
                 where=str(self.folder),
                 remedy='resume(max_env_step=...) trains further.',
             )
+        # train
         with Interrupt() as stop:
             try:
                 pipeline.run(lambda _: True, lambda: stop.received is not None, supervised=True)
             except BaseException:
                 self._release()
                 raise
+        # report
         self._take_facts()
         if stop.received is not None:
             self.close()

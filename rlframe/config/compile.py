@@ -169,6 +169,7 @@ def _with_full_keys(
     pairs = [(str(given) if is_dict else str(given).partition('=')[0].strip(), given) for given in overrides]
     if all('.' in key for key, _ in pairs):
         return overrides
+    # find all options
     dotted = [given for key, given in pairs if '.' in key]
     rest = {given: overrides[given] for given in dotted} if isinstance(overrides, Mapping) else dotted
     tree, errors = user_tree(main_config, create_config or {}, rest)
@@ -178,6 +179,7 @@ def _with_full_keys(
         return overrides
     known = {key for key, _ in declared_values(check_values({}, options)[0], options)}
     by_name = by_last_part(key for key in sorted(known) if FORWARDED.get(key) not in known)
+    # complete the keys
     full = {}
     for name in names & by_name.keys():
         found = by_name[name]

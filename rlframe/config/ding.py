@@ -247,9 +247,11 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
     Raises:
         ConfigError: If no Gymnasium env is known for it.
     """
+    # old ids
     kind = draft.kind('env')
     named = draft.get('env.env_id')
     _translate_id(draft)
+    # types of envs of dizoo
     if not isinstance(kind, str) or kind in ENV_REGISTRY.names() or (is_own and kind not in ding_table.ENVS):
         return
     draft.set_kind('env', 'gym', '')
@@ -258,6 +260,7 @@ def _translate_env(draft: Draft, overridden: set[str], is_own: bool) -> None:
             draft.replace(f'env.{name}', value, {f'env.kwargs.{name}': value}, '')
     if kind == 'pendulum':
         ding_convert.torque_levels(draft)
+    # the id
     if 'env.env_id' in overridden:
         return
     if env_id := ding_table.ENVS.get(kind) if named is MISSING else None:

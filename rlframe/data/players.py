@@ -148,6 +148,7 @@ class PlayerLayout:
                     ) from error
                 self._put(target[name], player, part, field_path(place, name))
             return
+        # a leaf
         values = np.asarray(value)
         if values.shape != target.shape[1:] or values.dtype.kind not in 'biuf':
             raise EnvContractError(

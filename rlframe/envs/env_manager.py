@@ -475,6 +475,7 @@ class BaseEnvManager(IEnvManager):
         Returns:
             Their unchecked answers, meaningless where an env failed, and those that failed.
         """
+        # count
         listed = env_id.tolist()
         steps = self._episodes.steps
         if len(listed) <= FEW:
@@ -482,6 +483,7 @@ class BaseEnvManager(IEnvManager):
                 steps[env] += 1
         else:
             steps[env_id] += 1
+        # step, and go on after an env that fails
         step = self._checked_steps() if self._checking else self._step_of
         answers: list[Any] = []
         faults: list[Fault] = []

@@ -159,6 +159,7 @@ class Writer:
         value, path = self._objects[number], self._paths[number]
         originals = self._originals
         is_shared = id(value) in self._shared
+        # a constant
         found = originals.print_of(value) if is_shared else fingerprint(value, originals.layers)
         if found is not None:
             self._originals.add(value, path)
@@ -167,6 +168,7 @@ class Writer:
         if is_env(value) or is_space(value):
             self._originals.add(value, path)
         self._classes.remember(type(value))
+        # what it refers to
         parts: dict[Any, Any] = {}
         if isinstance(value, Mapping | list | deque):
             held = value.values() if isinstance(value, Mapping) else value
@@ -181,12 +183,14 @@ class Writer:
         value, path = self._objects[number], self._paths[number]
         kind = type(value)
         place = self._originals.places.get(id(value))
+        # constants, and data of modules
         if (known := self._originals.prints.get(id(value))) is not None:
             if self._originals.print_of(value) != known:
                 raise RefusedError(path, kind, 'refers to data that has changed')
             return {'kind': 'constant', 'at': place, 'print': known}
         if id(value) in self._shared and place is None:
             raise RefusedError(path, kind, 'belongs to a module or class, and so to all envs')
+        # values with a form of their own
         if (write := WRITE.get(kind)) is not None:
             return write(self, value, path)
         if is_env(value) and hasattr(kind, 'get_state') and hasattr(kind, 'set_state') and place is not None:
@@ -194,6 +198,7 @@ class Writer:
             for inner in layers_of(value)[1:2]:
                 self.value(inner, f'{path}.env')  # a wrapper need not know the state of its env
             return {'kind': 'own', 'at': place, 'class': type_name(kind)}
+        # objects, by their attributes
         if fingerprint(value, self._originals.layers) is not None:
             raise RefusedError(path, kind, "was set after the env's constructor")
         if not (is_plain(kind) and (place is not None or (self._classes.has(kind) and not is_env(value)))):

@@ -388,6 +388,7 @@ def read_artifact(path: str | Path) -> Artifact:
         CheckpointMismatchError: If it is a checkpoint.
         UnsafeCheckpointError: If a pickle took the place of a file.
     """
+    # verify all files
     path = find_artifact(path)
     manifest = read_sealed(path / MANIFEST)
     if manifest.get('kind') != ARTIFACT:
@@ -402,6 +403,7 @@ def read_artifact(path: str | Path) -> Artifact:
     contents = {
         name: read_checked(path / name, facts, kinds[name]) for name, facts in manifest['files'].items()
     }
+    # read them
     try:
         arrays = safetensors_numpy.load(contents[WEIGHTS])
     except (safetensors.SafetensorError, *BAD_TREE) as error:

@@ -200,6 +200,7 @@ def export_policy(
         CheckpointError: If there is no complete checkpoint with a policy.
         CheckpointWriteError: If the disk refuses.
     """
+    # check everything before anything is written
     for name in formats:
         if name not in FORMATS:
             message, expected = f'unknown format.{nearest(name, FORMATS)}', f'one of {sorted(FORMATS)}'
@@ -215,6 +216,7 @@ def export_policy(
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}
     for name, place in chosen.items():
         FORMATS[name].check(source, place)
+    # write
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -96,11 +96,13 @@ def staging_folder(path: Path) -> Iterator[Path]:
 
 def publish_folder(staging: Path, path: Path) -> None:
     """Renames a finished folder to its final name, replacing one of that name. If that fails, nothing has changed."""
+    # everyone who can read the files can enter
     mode = 0
     for entry in os.scandir(staging):
         mode |= stat.S_IMODE(entry.stat(follow_symlinks=False).st_mode)
-    staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)  # everyone who can read the files can enter
+    staging.chmod(mode | 0o100 | (mode & 0o444) >> 2)
     sync_folder(staging)
+    # exchange the folders
     old = None
     if path.exists():
         old = unused_name(path, REPLACED)

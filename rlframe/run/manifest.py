@@ -121,9 +121,11 @@ def read_sealed(file: Path) -> Manifest:
         except LimitExceededError as error:
             raise refusal(file, f'the manifest is too large: {error}', remedy=error.remedy) from error
         data = opened.read()
+    # verify
     seal = _SEAL.fullmatch(data)
     if not seal or hashlib.sha256(seal[1]).hexdigest().encode('ascii') != seal[2]:
         raise refusal(file, 'the manifest was changed: it does not end with its SHA-256')
+    # decode
     try:
         manifest = decode(strict_json.loads(data, 'MANIFEST'), {})
         version, _ = manifest['format_version'], manifest['files']

@@ -67,6 +67,7 @@ def lock(folder: Path) -> Callable[[], None]:
         import fcntl
     except ImportError:  # Windows
         return lambda: None
+    # take the lock
     path = folder / LOCK
     while True:
         try:
@@ -86,6 +87,7 @@ def lock(folder: Path) -> Callable[[], None]:
         if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
             break
         file.close()  # its last holder has deleted it
+    # name its holder
     file.truncate(0)
     since = datetime.now().astimezone().isoformat(timespec='seconds')
     file.write(json.dumps({'pid': os.getpid(), 'host': socket.gethostname(), 'since': since}))

@@ -179,8 +179,10 @@ class Trial:
             waits = self._metric.startswith('rollout/')  # for an episode that ends
             return not waits or math.isfinite(pipeline.result().get(self._metric, 0.0))
 
+        # train
         if not pipeline.finished:
             pipeline.run(is_scored, supervised=True)
+        # report
         result = {name: _plain(value) for name, value in pipeline.result().items()}
         self._check(result)
         return {

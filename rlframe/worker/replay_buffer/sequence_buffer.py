@@ -182,6 +182,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
             ValueError: If no column marks the ends of episodes, or steps of several envs lack ``env_id``.
             NonFiniteError: If a priority is NaN, infinite or negative.
         """
+        # the env of each row, and where trajectories begin and end
         items = to_items(data)
         if isinstance(items, list) and items and all(isinstance(item, Batch) for item in items):
             lengths = [len(episode) for episode in items]
@@ -200,6 +201,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
                     f'{self._instance_name} takes whole episodes, or env steps as columns; got {kind} items'
                 )
             env_id, begins, ends = self._places(block)
+        # store
         priority = None
         if self._priorities is not None and isinstance(block, Batch):
             block, priority = split_priority(block)

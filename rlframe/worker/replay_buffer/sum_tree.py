@@ -92,6 +92,7 @@ def refresh(nodes: Nodes, slot: IntArray) -> None:
     leaf, total, low, start = nodes
     node = slot.copy()
     count = parents(node, len(slot))
+    # lowest level, from the leaves
     for i in range(count):
         mass = 0.0
         least = np.float32(np.inf)
@@ -101,6 +102,7 @@ def refresh(nodes: Nodes, slot: IntArray) -> None:
             least = min(least, weight if weight > 0 else np.float32(np.inf))
         total[node[i] // FANOUT, node[i] % FANOUT] = mass
         low[node[i] // FANOUT, node[i] % FANOUT] = least
+    # each level above, from the one below
     for level in range(1, len(start)):
         count = parents(node, count)
         for i in range(count):
@@ -235,6 +237,7 @@ def update(
         exist, -1 if none does.
     """
     leaf, total, low, _ = nodes
+    # ask for the cache lines
     is_valid = True
     for i in range(len(new)):
         ask_for(leaf, slot[i] // FANOUT)
@@ -243,6 +246,7 @@ def update(
         is_valid &= 0 <= new[i] <= MAX_PRIORITY
     if not is_valid:
         return False, -1.0
+    # set the leaves
     kept = 0
     highest = -1.0
     changed = np.empty(len(new), np.int64)
