@@ -20,7 +20,7 @@ from rlframe.display.text import short_path
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
 from rlframe.scores import clock_text, number_text
 
-Part = tuple[str, str]
+Fact = tuple[str, str]
 """A fact in words, and its colour, as rich names it."""
 Picture = Callable[[int | None], RenderableType]
 """Returns what to show on a screen of this many columns; None: one line of any length."""
@@ -101,7 +101,7 @@ def _interval(pipeline: Any) -> str:
     return f', 95 % interval {found.interval} over {found.episodes} episodes'
 
 
-def joined(parts: Iterable[Part]) -> Text:
+def joined(parts: Iterable[Fact]) -> Text:
     """Returns the parts in one line, which a narrow terminal cuts off at its end."""
     shown = [Text(text, style) for text, style in parts]
     line = Text(' | ', 'dim').join(shown)
@@ -114,7 +114,7 @@ def redraws(console: Console) -> bool:
     return console.file.isatty() and console.is_terminal and not console.is_dumb_terminal
 
 
-class Shown:
+class LiveView:
     """Shows a picture that changes, from time to time while it is entered as a context.
 
     On a terminal it is redrawn at the bottom, in a notebook it is one output of the cell, which stays in the saved
@@ -169,7 +169,7 @@ class Shown:
             self._output.update(shown)
 
 
-class Display(Shown):
+class Display(LiveView):
     """Shows the progress of a run.
 
     Args:
@@ -199,9 +199,9 @@ class Display(Shown):
         """Shows the present state if it is time to."""
         if self._pipeline.progress.episodes != self._ended.episodes:
             self._ended = dataclasses.replace(self._pipeline.progress)
-        self.show_picture(lambda _: joined(self._parts(max(monotonic() - self._begin, 1e-9))), final)
+        self.show_picture(lambda _: joined(self._facts(max(monotonic() - self._begin, 1e-9))), final)
 
-    def _parts(self, seconds: float) -> Iterator[Part]:
+    def _facts(self, seconds: float) -> Iterator[Fact]:
         """Yields the facts of the line, the most important first; ``seconds`` is the time since the start."""
         pipeline = self._pipeline
         progress = pipeline.progress

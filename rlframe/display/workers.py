@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlframe.display.live import Display, Shown
+from rlframe.display.live import Display, LiveView
 from rlframe.display.text import count_of, program, short_path
 from rlframe.scores import clock_text, interval_of, number_text
 
@@ -51,7 +51,7 @@ class ParallelDisplay(Display):
         return loss
 
 
-class SeedDisplay(Shown):
+class SeedDisplay(LiveView):
     """Shows the progress of the runs."""
 
     _is_over = False

@@ -133,7 +133,7 @@ class EnvFactory(Configurable, ABC):
         self.cfg = self.resolve_config(cfg)
         # shared with copies of the factory
         self._known: dict[str, EnvSpec] = {}
-        self._given = Given()
+        self._known_layers = KnownLayers()
         self._gives_mask: bool | None = self.cfg.action_mask
 
     def for_training(self) -> Self:
@@ -177,7 +177,7 @@ class EnvFactory(Configurable, ABC):
 
     def _made(self, render_mode: str | None) -> gymnasium.Env[Any, Any]:
         env = self.make(render_mode)
-        check_layers([env], self._given)
+        check_layers([env], self._known_layers)
         return acting_by_rows(self._stacked(env))
 
     def create_vector(self, env_num: int, render_mode: str | None = None) -> VectorEnv | None:
@@ -202,7 +202,7 @@ class EnvFactory(Configurable, ABC):
                 return None
         env = self.make_vector(env_num, render_mode)
         if env is not None:
-            check_layers([env], self._given)
+            check_layers([env], self._known_layers)
         return acting_by_rows(env)
 
     def _stacked(self, env: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
@@ -275,23 +275,23 @@ def check_stack_memory(frame: gymnasium.Space[Any], frame_stack: int) -> None:
     demand_memory(nbytes, 'a stack of frames', 'env.frame_stack')
 
 
-class Given(weakref.WeakValueDictionary[int, Any]):
+class KnownLayers(weakref.WeakValueDictionary[int, Any]):
     """The layers of envs that still exist, by id; a copy for another process, where they do not exist, is empty."""
 
-    def __reduce__(self) -> tuple[type[Given], tuple[()]]:
-        return Given, ()
+    def __reduce__(self) -> tuple[type[KnownLayers], tuple[()]]:
+        return KnownLayers, ()
 
 
-def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
+def check_layers(envs: Iterable[Any], known: KnownLayers | None = None) -> None:
     """Checks that new envs share no layer with each other or with earlier ones, and that none learns statistics.
 
     Raises:
         EnvError: If one shares or learns.
     """
-    given = Given() if given is None else given
+    known = KnownLayers() if known is None else known
     for layer in (layer for env in envs for layer in _objects_of(env)):
         name = type(layer).__name__
-        if given.get(id(layer)) is layer:
+        if known.get(id(layer)) is layer:
             raise EnvError(
                 f'two envs share one {name} object, and would step and reset it in turn',
                 where='env.env_id',
@@ -299,7 +299,7 @@ def check_layers(envs: Iterable[Any], given: Given | None = None) -> None:
                 expected='a new env, with all that it wraps, at each call',
                 remedy='Create it inside of the function or class that env.env_id names, without a cache.',
             )
-        given[id(layer)] = layer
+        known[id(layer)] = layer
         bases = [base for base in type(layer).__mro__ if base.__module__.startswith('gymnasium.wrappers.')]
         options = [LEARNING[base.__name__] for base in bases if base.__name__ in LEARNING]
         if options and layer.update_running_mean:

@@ -177,7 +177,7 @@ def check_state(state: Any, schema: Schema, key: str = '') -> None:
         raise CheckpointStateError(
             'this part of the state has the wrong type or shape',
             where=key,
-            got=_Shown(state),
+            got=_ShortForm(state),
             expected=schema.name,
         )
     if schema.below is not None and state is not None:
@@ -239,7 +239,7 @@ def loading(path: Path | str) -> Iterator[None]:
         raise
 
 
-class _Shown:
+class _ShortForm:
     """Describes a value in an error: shortened, and arrays by their shapes."""
 
     def __init__(self, value: Any) -> None:
