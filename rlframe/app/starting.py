@@ -322,8 +322,6 @@ def _of_atoms(fields: Mapping[str, Any]) -> Settings:
     return {'normalize_reward': True} if atoms is not None and atoms.default else {}
 
 
-
-
 def train(
     config: Any = None,
     *,

@@ -32,6 +32,7 @@ OVERLAP: int = option(
     range='[0, 1]',
     unit='rounds',
     doc='rounds that are collected ahead, while the policy learns from the one before: with weights of exactly one version before',
+    may_change=True,
 )
 """Option ``overlap`` of every collector."""
 

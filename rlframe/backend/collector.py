@@ -25,10 +25,22 @@ from rlframe.remote.weights import Publisher
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.schema import COUNT, DICT, FLAG, INT, LIST, Schema, check_state, list_of, maybe, part
-from rlframe.worker.collector.base_serial_collector import ISerialCollector
-from rlframe.worker.collector.battle_collector import PlayerLog
-from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
+from rlframe.utils.schema import (
+    COUNT,
+    DICT,
+    FLAG,
+    INT,
+    LIST,
+    Schema,
+    check_state,
+    list_of,
+    maybe,
+    part,
+    part_of,
+)
+from rlframe.worker.collector.base_serial_collector import ONE, ISerialCollector, SerialCollector
+from rlframe.worker.collector.battle_collector import PlayerCollector, PlayerLog
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog, with_ended
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
@@ -46,8 +58,24 @@ STATE: Schema = {
     'discarded': COUNT,
     'counts': list_of(COUNT, 4),
 }
+COUNTED: Schema = {'log': DICT, 'last_print_iter': INT, 'discarded': COUNT}
+"""Parts of the state of a ``SerialCollector`` that one with actors keeps itself."""
+APART = 'apart'
+"""Key of all else in the state of a collector with one actor, which is that of the actor's own collector."""
+NOTHING = {
+    'to_reset': [],
+    'ready': [],
+    'held': [],
+    'players': [],
+    'last_print_iter': 0,
+    'discarded': 0,
+    'counts': [0, 0, 0, 0],
+    'rng': None,
+    'at_random': False,
+}
+"""What is apart at the start."""
 ACTOR: Schema = {
-    'collector': {'discarded': COUNT},
+    'collector': DICT,
     'acting': maybe(DICT),
     'rng': maybe(DICT),
     'at_random': FLAG,
@@ -433,6 +461,13 @@ class WorkersCollector(ISerialCollector):
 
     # records and checkpoints
 
+    @property
+    def form(self) -> str:
+        count = len(self._pool.ranks)
+        ahead = ' a round ahead' if self._overlap else ''
+        alone = '' if self._sync else ' without sync'
+        return (ONE if count == 1 else f'{count} collectors') + ahead + alone
+
     def _more_metrics(self) -> dict[str, float]:
         facts = {
             **self._staleness.metrics(),
@@ -451,11 +486,14 @@ class WorkersCollector(ISerialCollector):
             self._take_acting(rank, state)
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns everything that the next ``collect`` depends on: states of actors, data that wait here, counts."""
+        """Returns everything that the next ``collect`` depends on: states of actors, data that wait here, counts.
+
+        The state of one actor that always waits is that of its collector, which continues it in this process, too.
+        """
         if not self._pool.is_broken:
             self._drain()
         actors = self._pool.ask_all('state', {rank: () for rank in self._pool.ranks})
-        return {
+        state = {
             'actors': list(actors.values()),
             'pool': self._pool.state_dict(),
             'ranks': self._pool.ranks,
@@ -469,6 +507,36 @@ class WorkersCollector(ISerialCollector):
             'discarded': self.discarded,
             'counts': [self.requested, self.delivered, self.lost + self._pool.under_way, self.stale],
         }
+        if self.form != ONE:
+            return state
+        (actor,) = actors.values()
+        return {**state, 'form': 'a lost collector'} if actor is None else self._as_one(state, actor)
+
+    def _as_one(self, state: Mapping[str, Any], actor: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the state of the only actor's collector, with the counts that are kept here; all else is apart."""
+        apart = {**state, **actor}
+        del apart['actors']
+        own = dict(apart.pop('collector'))
+        if issubclass(self._kind, SerialCollector):
+            own['log'] = with_ended(own['log'], state['log'])
+            own['last_print_iter'] = state['last_print_iter']
+            own['discarded'] += state['discarded']
+        return {**own, APART: apart}
+
+    def _of_one(self, one: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the state of a collector with one actor, from that of one with or without an actor."""
+        no_log = EpisodeLog(0).state_dict()
+        acting = self._acting(self._pool.ranks[0])
+        state = {**NOTHING, 'log': no_log, 'acting': acting, **one.get(APART, {})}
+        own = {name: value for name, value in one.items() if name != APART}
+        if issubclass(self._kind, SerialCollector):
+            check_state(own, COUNTED)
+            state |= {name: own[name] for name in COUNTED} | {'log': with_ended(no_log, own['log'])}
+            own |= {'log': with_ended(own['log'], no_log), 'discarded': 0}
+        if issubclass(self._kind, PlayerCollector):
+            state['players'] = part_of(own, 'recorder', {'window': LIST})['window']
+        actor = {'collector': own, **{name: state[name] for name in ACTOR if name in state}}
+        return {**state, 'actors': [actor]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``.
@@ -478,7 +546,7 @@ class WorkersCollector(ISerialCollector):
             CheckpointStateError: If a part is missing or invalid.
         """
         ranks = self._pool.ranks
-        state = state_dict
+        state = state_dict if 'actors' in state_dict or len(ranks) > 1 else self._of_one(state_dict)
         check_state(state, STATE)
         saved: list[Any] = state['actors']
         if len(saved) != len(ranks):
@@ -512,6 +580,19 @@ class WorkersCollector(ISerialCollector):
             self._players.load_state(state['players'])
         self._log.last_print_iter, self.discarded = state['last_print_iter'], state['discarded']
         self.requested, self.delivered, self.lost, self.stale = state['counts']
+
+    def begin_anew(self, state: Mapping[str, Any]) -> None:
+        """Begins new episodes in all actors, with seeds of their own, and takes over the episodes that ended."""
+        self._drain()
+        ranks = self._pool.ranks
+        self._pool.ask_all('begin_anew', {rank: (self._progress.envstep,) for rank in ranks})
+        self._to_reset = set(ranks)
+        self._ready.clear()
+        self._held.clear()
+        self._carried.clear()
+        self.requested = self.delivered = self.lost = self.stale = 0
+        self._log.take_over(state)
+        self.discarded = state.get('discarded', 0)
 
     def close(self) -> None:
         """Ends the actors; may be called twice."""

@@ -35,10 +35,12 @@ class WorkersConfig(StartConfig):
         range='[1, inf)',
         unit='collectors',
         doc='number of workers that collect, each in env.collector_env_num envs',
+        may_change=True,
     )
     sync: bool = option(
         True,
         doc='whether each round waits for the share of every actor; if not, it takes the first results that are ready',
+        may_change=True,
     )
     overlap: int = OVERLAP
     update_after_each_batch: bool = option(

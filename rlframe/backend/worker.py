@@ -10,7 +10,13 @@ from rlframe.data.faces import ActingExtras, acting_of
 from rlframe.remote.weights import unflatten
 from rlframe.remote.worker import Failure, Worker, answers
 from rlframe.utils.lazy import torch
-from rlframe.utils.seed import component_rng, global_rng_state, layer_seed, set_global_rng_state
+from rlframe.utils.seed import (
+    component_rng,
+    global_rng_state,
+    incarnation_seed,
+    layer_seed,
+    set_global_rng_state,
+)
 from rlframe.worker.collector.remote_collection import Counts, collect_counted, numbered
 
 State = dict[str, Any]
@@ -101,8 +107,15 @@ class CollectorWorker(Worker):
         collector.reset_policy(self._face())
         self._enter(state['acting'])
         collector.load_state_dict(state['collector'])
-        set_global_rng_state(state['rng'])
+        if state['rng'] is not None:  # there is none of a collector in the process of the run
+            set_global_rng_state(state['rng'])
         return self._acting()
+
+    @answers
+    def begin_anew(self, number: int) -> Any:
+        """Restarts every env, and the policy's generator, with seeds that depend on the run's seed and a number alone."""
+        seed = incarnation_seed(self._parts.collector._seed, self._rank, number)
+        return self.set_seed(seed, self._rank)
 
     @answers
     def reset_env(self) -> None:

@@ -37,7 +37,7 @@ from rlframe.utils.strict_json import FLOAT
 FREE = ('exp_name', 'import_names')
 """Last parts of keys that do not affect training."""
 COMM = tuple(f'{part.key}.' for part in PARALLEL_ONLY if part.may_change)
-"""Sections of the transport, which may change; options that only one of two transports has may change with it."""
+"""Sections of the transport, which may change; options that only one of two transports or backends has may change with it."""
 ABSENT = '(not there)'
 
 UNPLAYED = {
@@ -279,7 +279,7 @@ def changes_of(saved: Data, cfg: ResolvedConfig) -> list[Change]:
         is_hook = key.startswith(f'{HOOKS}.')
         if is_hook and ABSENT in (before, after):  # any run may be resumed with other hooks
             continue
-        is_of_one = key.startswith(COMM) and not (key in old and key in new)
+        is_of_one = (key.startswith(COMM) or key in elsewhere) and not (key in old and key in new)
         found.append(Change(key, before, after, bool(known.get(key) or is_hook or is_of_one)))
     return found
 

@@ -7,7 +7,6 @@ import io
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from rlframe.display.text import short_path
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
+from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import clock_text, number_text
 
 Fact = tuple[str, str]
@@ -52,19 +52,19 @@ def start_lines(pipeline: Any) -> str:
     return f'{pipeline.title}, seed {cfg.seed}, {until}\n{limit}results and log.txt in {folder}'
 
 
-def resume_line(pipeline: Any, checkpoint: Path) -> str:
-    """Returns a line with the point from which a run is resumed.
+def resume_lines(pipeline: Any, saved: OpenCheckpoint) -> str:
+    """Returns a line with the point from which a run is resumed, and one for each reason why it is not exact from there.
 
     Args:
         pipeline: The run, serial or parallel.
-        checkpoint: Path of the checkpoint.
+        saved: The checkpoint.
     """
     progress = pipeline.progress
     exact = '' if pipeline.exact else ' (not exact)'
-    return (
-        f'resumes{exact} from {short_path(checkpoint)}: {progress.envstep:,} env steps,'
-        f' {progress.train_iter:,} updates'
-    )
+    point = f'{progress.envstep:,} env steps, {progress.train_iter:,} updates'
+    before = saved.manifest.get('inexact') or ()
+    reasons = [reason for reason in pipeline.checkpoints.inexact if reason not in before]
+    return '\n'.join([f'resumes{exact} from {short_path(saved.path)}: {point}', *reasons])
 
 
 def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:

@@ -64,7 +64,8 @@ KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env
     CONFIG,
     arg(
         '--resume',
-        'resume from this run folder or checkpoint; "auto": from the newest run of the config, if any',
+        'resume from this run folder or checkpoint; "auto": from the newest run of the config, if any;'
+        ' collector.backend=ray and such continue it with other collectors',
         'DIR',
     ),
     seed("experiment (default: the config's, else 0)"),

@@ -27,6 +27,7 @@ from rlframe.run.progress import Progress
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
+from rlframe.utils.files import printable
 from rlframe.utils.seed import component_rng, set_seed
 
 if TYPE_CHECKING:
@@ -88,19 +89,30 @@ class Part(NamedTuple):
 
 
 def collector_part(collector: ISerialCollector, note: Callable[[str], None]) -> Part:
-    """Returns a collector as a part that says which envs could not be restored.
+    """Returns a collector as a part that continues with other collectors, and says what could not be restored.
 
     Args:
         collector: The collector.
-        note: Receives a reason for each env whose state could not be restored.
+        note: Receives the reasons why the run is not exact: other collectors, or an env whose state could not be restored.
     """
 
+    def save() -> dict[str, Any]:
+        return {'form': collector.form, **collector.state_dict()}
+
     def load(state: State) -> None:
-        collector.load_state_dict(state)
+        schema.check_state(state, {'form': schema.TEXT})
+        if state['form'] == collector.form:
+            collector.load_state_dict(state)
+        else:
+            collector.begin_anew(state)
+            note(
+                f'the run changed from {printable(state["form"])} to {collector.form}: running episodes, seeds of envs and generators of'
+                ' collectors begin anew; networks, optimizers, replay buffer, counters and schedules are kept'
+            )
         for env, why in collector.unsaved.items():
             note(f'the state of env {env} could not be restored: {why}')
 
-    return Part(collector.state_dict, load)
+    return Part(save, load)
 
 
 @dataclasses.dataclass

@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
-from rlframe.display.live import Display, last_lines, resume_line, start_lines
+from rlframe.display.live import Display, last_lines, resume_lines, start_lines
 from rlframe.display.text import say, shell_commands
 from rlframe.display.workers import ParallelDisplay
 from rlframe.errors import RunWarning
@@ -48,7 +48,7 @@ def run_shown(
     if more:
         say(more)
     if saved is not None:
-        say(resume_line(pipeline, saved.path))
+        say(resume_lines(pipeline, saved))
     if pipeline.complete:
         say(nothing_left(pipeline))
     else:

@@ -81,7 +81,7 @@ class CQLUpdate(SACUpdate):
         # critics, by one pass over all actions
         value = self.model.critic.values_of_several(obs, actions)  # [critics, B, 3 K + 1]
         recorded = value[:, :, -1]
-        loss = self.fitted(Values(recorded).fit(target), rows)
+        loss = self.fitted(Values(recorded), target, rows)
         # what is not recorded should not promise more
         promised = (value[:, :, :-1] - log_prob).logsumexp(2)
         gap = self.targets.mean(promised - recorded, rows).sum()

@@ -43,13 +43,13 @@ class DiscreteCQLUpdate(DQNUpdate):
         output = self.output(self.model, rows['obs'])
         with torch.no_grad():
             target = self.target(rows)
-        fit = output.gather(rows['action']).fit(target)
+        self._check_agree(output, target)
+        fit = output.gather(rows['action']).fit(target, self.targets.weight(rows))
         # what is not recorded should not promise more
         value = self.masked(output.mean(), rows['obs'])
         gap = self.targets.mean(value.logsumexp(1) - chosen(value, rows['action']), rows)
-        loss = self.targets.mean(fit.losses, rows) + self.cfg.learn.conservative_weight * gap
-        metrics = {'q_value': fit.value.mean(), 'target_q_value': fit.wanted.mean()}
-        return Loss(loss, metrics | {'conservative_gap': gap.detach()}, fit.error)
+        loss = fit.loss + self.cfg.learn.conservative_weight * gap
+        return Loss(loss, fit.metrics() | {'conservative_gap': gap.detach()}, fit.error)
 
 
 @POLICY_REGISTRY.register('discrete_cql')

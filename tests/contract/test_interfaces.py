@@ -127,7 +127,7 @@ CASES = [
         SERIAL_COLLECTOR_REGISTRY,
         'collector',
         Half,
-        'lacks close, .*mean_return.* of the interface ISerialCollector',
+        'lacks begin_anew, close, .*mean_return.* of the interface ISerialCollector',
     ),
     (SERIAL_EVALUATOR_REGISTRY, 'evaluator', Half, 'lacks .*should_eval.* of the interface ISerialEvaluator'),
     (BUFFER_REGISTRY, 'replay_buffer', Half, 'lacks .*push.* of the interface IBuffer'),

@@ -6,10 +6,11 @@ import os
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fakes import config_pair
 from parallel_parts import compiled
-from runs import CASES, assert_same_end, every, killed_and_straight
+from runs import CASES, assert_same_end, differences, every, killed_and_straight
 from toys import toy_of_policy
 
 from rlframe import config
@@ -54,6 +55,39 @@ def test_a_child_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
 def test_what_cannot_run_ahead_is_refused(name: str, words: tuple[str, ...], why: str) -> None:
     with pytest.raises(ConfigError, match=f'(?s)overlap.*{why}'):
         compiled(name, OVERLAP, *words)
+
+
+def test_a_run_that_begins_a_round_ahead_keeps_all_but_its_episodes(
+    cwd: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def begun(*words: str, resume: Path | None = None) -> SerialPipeline:
+        cfg = compiled('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=200', *words)
+        return SerialPipeline(cfg, resume=resume)
+
+    with begun() as pipeline:
+        first_obs = pipeline.collection.env.obs.copy()
+        while not len(episodes := pipeline.collector.last_episodes()):
+            pipeline.step()
+        saved = pipeline.save_checkpoint(cwd / 'saved')
+        assert pipeline.exact
+    ends = []
+    for _ in range(2):
+        caplog.clear()
+        with begun(OVERLAP, resume=saved) as pipeline:
+            (line,) = [line for line in caplog.messages if 'begin anew' in line]
+            assert 'the run changed from one collector to one collector a round ahead: ' in line
+            assert 'optimizers, replay buffer, counters and schedules are kept' in line
+            envstep, held = pipeline.progress.envstep, pipeline.replay_buffer.count()
+            assert held >= 200 and differences(pipeline.collector.last_episodes(), episodes) == []
+            pipeline.step()
+            assert pipeline.progress.envstep > envstep and pipeline.replay_buffer.count() == held + 8
+            back = pipeline.save_checkpoint(cwd / 'back')
+        with begun(resume=back) as pipeline:
+            assert len(pipeline.checkpoints.inexact) == 2
+            assert not np.isin(first_obs, pipeline.collection.env.obs).any(), 'other seeds'
+            pipeline.step()
+            ends.append(pipeline.policy.learn_mode.state_dict())
+    assert differences(*ends) == []
 
 
 @pytest.mark.usefixtures('copies')

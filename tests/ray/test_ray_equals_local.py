@@ -10,6 +10,8 @@ from moved_memory import arrays_at
 from ray_runs import BATTLES, RAY, train_to
 from runs import CASES, assert_same_end, differences, every, killed_and_straight
 
+from rlframe.run.read_checkpoint import load_checkpoint
+
 pytestmark = pytest.mark.ray
 EPISODES = ('collector.type=episode', 'collector.get_train_sample=true')
 MORE = {
@@ -32,19 +34,22 @@ MORE = {
 @pytest.mark.usefixtures('ray_of_tests')
 @pytest.mark.filterwarnings('ignore:The old environment creation API:DeprecationWarning')  # of PettingZoo
 @pytest.mark.parametrize('case', MORE)
-def test_a_run_with_an_actor_that_is_resumed_ends_with_the_bits_of_one_in_process(
+def test_a_run_that_is_resumed_with_and_without_an_actor_ends_with_the_same_bits(
     case: str, tmp_path: Path
 ) -> None:
     name = case if case in {**CASES, **BATTLES} else case.split()[0].replace('dqn', 'dqn naive')
     if case in BATTLES:
         pytest.importorskip('pettingzoo')
-    words = (*MORE[case], 'evaluator.eval_freq=40')
-    straight = train_to(tmp_path / 'straight', 120, name, *words)
+    words = (*MORE[case], 'evaluator.eval_freq=42')
+    straight = train_to(tmp_path / 'straight', 168, name, *words)
     assert len(straight['records']) > 3
-    train_to(tmp_path / 'half', 80, name, *words, *RAY)
-    resumed = train_to(tmp_path / 'whole', 120, name, *words, *RAY, resume=tmp_path / 'half')
-    assert resumed['progress']['train_iter'] >= 120
+    before: Path | None = None
+    for i, backend in enumerate(((), RAY, RAY, ())):
+        resumed = train_to(tmp_path / str(i), 42 * (i + 1), name, *words, *backend, resume=before)
+        before = tmp_path / str(i)
+    assert resumed['progress']['train_iter'] >= 168
     assert differences(straight, resumed) == []
+    assert load_checkpoint(tmp_path / '3' / 'ckpt' / 'latest')[1]['exact']
 
 
 @pytest.mark.usefixtures('ray_of_tests')
@@ -63,6 +68,26 @@ def test_an_actor_collects_a_round_ahead_as_a_child_process_does(case: str, tmp_
     local = train_to(tmp_path / 'local', 70, case, *words)
     remote = train_to(tmp_path / 'ray', 70, case, *words, *RAY)
     assert differences(local, remote) == []
+
+
+@pytest.mark.usefixtures('ray_of_tests')
+def test_a_run_goes_on_with_other_collectors_and_says_what_begins_anew(tmp_path: Path) -> None:
+    words = (*MORE['dqn naive'], 'evaluator.eval_freq=40')
+    two = (*RAY, 'collector.num_collectors=2')
+    kinds = {
+        'one collector': (),
+        '2 collectors': two,
+        '2 collectors a round ahead': (*two, 'collector.overlap=1'),
+        '2 collectors without sync': (*two, 'collector.sync=false'),
+        'again one collector': RAY,
+    }
+    before: Path | None = None
+    for i, (words_of, backend) in enumerate(kinds.items()):
+        ended = train_to(tmp_path / str(i), 40 * (i + 1), 'dqn naive', *words, *backend, resume=before)
+        before = tmp_path / str(i)
+        _, manifest = load_checkpoint(before / 'ckpt' / 'latest')
+        assert ended['progress']['train_iter'] == 40 * (i + 1) and len(manifest['inexact']) == i
+        assert i == 0 or f' to {words_of.removeprefix("again ")}: running episodes' in manifest['inexact'][0]
 
 
 @pytest.mark.usefixtures('ray_of_tests')

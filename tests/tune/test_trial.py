@@ -86,6 +86,17 @@ def test_trial_says_when_it_is_done(options: dict[str, Any], end: Any, trial: Be
     assert comparable(taken.step()) == comparable(again), 'a finished trial that is restored is finished'
 
 
+def test_trial_goes_on_with_the_collectors_of_its_own_config(trial: Begin, tmp_path: Path) -> None:
+    one = trial(tmp_path / 'a', trial_config())
+    saved_at = one.step()['envstep']
+    one.save(tmp_path / 'saved')
+    other = trial(tmp_path / 'b', trial_config(options={'policy.collect.collector.overlap': 1}))
+    other.load(tmp_path / 'saved')
+    assert other.pipeline.progress.envstep == saved_at
+    assert 'from one collector to one collector a round ahead' in other.pipeline.checkpoints.inexact[0]
+    assert other.step()['envstep'] > saved_at
+
+
 @pytest.mark.filterwarnings('ignore:max_env_step')
 def test_trial_compared_by_its_rollouts_waits_for_the_first_one(trial: Begin, tmp_path: Path) -> None:
     options = {'metric': 'rollout/ep_rew_mean'}

@@ -18,7 +18,7 @@ from rlframe.run.progress import Progress
 from rlframe.utils.every import interval
 from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
 from rlframe.utils.schema import COUNT, DICT, INT, check_state, part
-from rlframe.utils.seed import COLLECT, env_seed
+from rlframe.utils.seed import COLLECT, env_seed, incarnation_seed
 from rlframe.worker.collector.ding_policy import as_rows
 from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, too_long
 from rlframe.worker.collector.rollout import Rollout, Step
@@ -77,6 +77,10 @@ class Resettable(ABC):
     @abstractmethod
     def _forget_counts(self) -> None:
         """Begins the counters and scores anew that belong to this worker alone."""
+
+
+ONE = 'one collector'
+"""The form of a collector that is alone and waited for."""
 
 
 class ISerialCollector(Configurable, Resettable):
@@ -210,6 +214,11 @@ class ISerialCollector(Configurable, Resettable):
         return ''
 
     @property
+    def form(self) -> str:
+        """Who collects, in words: a collector can load the states of others of the same form."""
+        return ONE
+
+    @property
     def why_inexact(self) -> str:
         """The reason why two runs with the same seed may differ; empty if they cannot."""
         return ''
@@ -229,6 +238,14 @@ class ISerialCollector(Configurable, Resettable):
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``."""
+
+    def begin_anew(self, state: Mapping[str, Any]) -> None:
+        """Continues a run whose state is that of collectors of another ``form``: with new episodes.
+
+        It may take over counts; by default it takes nothing.
+        """
+        self.reset_env()
+        self.reset_policy()
 
     def close(self) -> None:
         """Closes the envs; may be called twice."""
@@ -420,6 +437,14 @@ class SerialCollector(ISerialCollector):
                 'the saved state of some envs does not fit: they begin a new episode, and the resumed run is not exact: %s',
                 _listed(self.unsaved),
             )
+
+    def begin_anew(self, state: Mapping[str, Any]) -> None:
+        """Begins new episodes with seeds of their own, and takes over the episodes that ended."""
+        self._seed = incarnation_seed(self._seed, self._rank, self._progress.envstep)
+        self.reset_env(self._env)
+        self.reset_policy()
+        self._log.take_over(state)
+        self.discarded = state.get('discarded', 0)
 
     @property
     def unsaved(self) -> Mapping[int, str]:

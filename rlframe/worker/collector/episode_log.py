@@ -15,7 +15,18 @@ from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.run.progress import Progress
 from rlframe.utils.every import Every
 from rlframe.utils.field import option
-from rlframe.utils.schema import TEXT, array, check_state, list_of, load_arrays, saved_arrays
+from rlframe.utils.schema import (
+    COUNT,
+    DICT,
+    INT,
+    TEXT,
+    array,
+    check_state,
+    list_of,
+    load_arrays,
+    part,
+    saved_arrays,
+)
 from rlframe.worker.collector.rollout import Step
 
 ALL = 'all'
@@ -142,6 +153,16 @@ class Episodes(NamedTuple):
 
 
 NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
+
+
+ENDED = ('window', 'recent', 'info_names', 'info_sums')
+"""Keys of the state of an ``EpisodeLog`` that are about ended episodes; those of infos may be missing."""
+
+
+def with_ended(log: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the state of an ``EpisodeLog`` with the ended episodes of another one."""
+    running = {name: value for name, value in log.items() if name not in ENDED}
+    return running | {name: other[name] for name in ENDED if name in other}
 
 
 class EpisodeLog:
@@ -362,6 +383,14 @@ class EpisodeLog:
         self._window = state['window'].copy()
         self._recent = [state['recent'].copy()] if len(state['recent']) else []
         self._infos.load_state_dict(state)
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Takes over the ended episodes in the state of another collector, if it counts any, and when it wrote a record."""
+        check_state(state, {'log?': DICT, 'last_print_iter?': INT, 'discarded?': COUNT})
+        if 'log' in state:
+            with part('log'):
+                self.load_state_dict(with_ended(self.state_dict(), state['log']))
+        self.last_print_iter = state.get('last_print_iter', 0)
 
 
 def too_long(lengths: IntArray, limit: int, section: str) -> EpisodeTooLongError:

@@ -61,11 +61,21 @@ def test_an_override_of_the_backend_sets_aside_what_the_config_says_of_the_forme
     assert error_of(*given, collector=there).startswith(f'{COLLECTOR}.num_collectors is not a known key')
 
 
-def test_a_resumed_run_keeps_the_backend_of_its_collector() -> None:
-    ray, local = (compile_config(*config_pair(collector={'backend': name})) for name in ('ray', 'local'))
-    for before, now in ((ray, local), (local, ray)):
-        with pytest.raises(ConfigError, match=rf'{COLLECTOR}\.backend: '):
-            check_changes(config_data(*split_config(before)), now, 'here')
+def test_a_resumed_run_may_change_the_backend_of_its_collector_but_not_of_its_buffer() -> None:
+    actors = {'backend': 'ray', 'num_collectors': 3, 'sync': False}
+    sections: tuple[dict[str, Any], ...] = (actors, {'overlap': 1}, {})
+    ray, ahead, local = (compile_config(*config_pair(collector=section)) for section in sections)
+    for before, now, names in (
+        (ray, local, ['backend', 'num_collectors', 'sync']),
+        (ahead, ray, ['backend', 'num_collectors', 'overlap', 'sync']),
+    ):
+        lines = check_changes(config_data(*split_config(before)), now, 'here')
+        assert [line.partition(':')[0] for line in lines] == [f'{COLLECTOR}.{name}' for name in names]
+    sharded = compile_config(
+        *config_pair(buffer={'backend': 'ray', 'type': 'advanced'}, policy_={'priority': True})
+    )
+    with pytest.raises(ConfigError, match=r'replay_buffer\.backend: '):
+        check_changes(config_data(*split_config(local)), sharded, 'here')
 
 
 def test_playing_episodes_needs_no_option_of_a_backend() -> None:
@@ -129,6 +139,13 @@ def test_a_backend_of_ones_own_trains_in_a_thread_and_resumes_bit_for_bit(exampl
     assert not any('ThreadPoolExecutor' in thread.name for thread in threading.enumerate())
     assert not differences(end_state(Path('whole')), end_state(Path('cut')))
     assert len(score(Path('cut') / 'ckpt' / 'best', Request(2))[0]) == 2
+    found = resume(Path('cut'), overrides=['max_train_iter=30', 'collector.backend=local'])
+    with SerialPipeline(found.cfg, found.folder, resume=found.checkpoint) as pipeline:
+        assert pipeline.checkpoints.inexact[0].startswith(
+            'the run changed from one collector in a thread to one collector:'
+        )
+        pipeline.run()
+    assert pipeline.progress.train_iter == 30
 
 
 def test_a_backend_of_ones_own_is_code_in_a_foreign_config_and_its_options_are_checked(example: str) -> None:
