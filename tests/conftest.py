@@ -13,12 +13,13 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import error_texts
 import fork_server
 import one_ray
 import pytest
 import registrations
 import torch
-from runs import child_processes
+from runs import ROOT, child_processes
 
 torch.set_num_threads(1)
 
@@ -29,13 +30,30 @@ os.environ.pop('RLFRAME_TRUST_KEY', None)
 
 REGISTERED = pytest.StashKey[registrations.Registered]()
 """What a test module registered when it was imported."""
+LONGEST_NAME = 80
+"""Letters of the name of a case, at most."""
 MOST_WORKERS = 8
 """Processes that share the tests, at most: each needs up to 1 GB, and some of their tests start processes of their own."""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that writes the texts of errors anew."""
+    parser.addoption(
+        '--rewrite-errors', action='store_true', help='write the texts in tests/errors, in one process'
+    )
+
+
+def pytest_make_parametrize_id(val: Any) -> str | None:
+    """Names a case that is a list of words by the words."""
+    if not (isinstance(val, list | tuple) and val and all(isinstance(word, str) for word in val)):
+        return None
+    name = ' '.join(val).replace(f'{ROOT}/', '')
+    return name if len(name) <= LONGEST_NAME and name.isprintable() else None
+
+
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Returns how many processes share the tests: one for each core, but none beside this one for tests named by ``::``."""
-    if any('::' in argument for argument in config.args):
+    if config.getoption('rewrite_errors') or any('::' in argument for argument in config.args):
         return 0
     cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
     return min(cores or 1, MOST_WORKERS)
@@ -109,7 +127,7 @@ def ray_of_tests() -> Any:
 
 @pytest.fixture
 def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
-    """Runs a command line that must end with exit code 2, one line of error without a traceback, and change no file here."""
+    """Runs a command line that must end with exit code 2, the text of its entry without a traceback, and change no file here."""
 
     def files() -> dict[Path, bytes]:
         return {path: path.read_bytes() for path in Path.cwd().rglob('*') if path.is_file()}
@@ -130,6 +148,7 @@ def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         assert code == 2 and 'Traceback' not in err and out == '', err
         assert len([line for line in err.splitlines() if line.startswith('rlframe')]) == 1, err
         assert files() == before
+        error_texts.check(err)
         return err
 
     return run
@@ -142,8 +161,18 @@ def copies() -> Iterator[None]:
         yield
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Lets a test use the texts of its errors, each of them."""
+    error_texts.EXPECTED.begin(item)
+    result = yield
+    error_texts.EXPECTED.end()
+    return result
+
+
 def pytest_unconfigure() -> None:
     """Ends what tests share, and deletes what stands for the user's configuration folder."""
+    error_texts.EXPECTED.write()
     one_ray.end()
     fork_server.end()
     shutil.rmtree(CONFIG_HOME, ignore_errors=True)
@@ -157,8 +186,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the tests that share a Ray last, together."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Puts the tests that share a Ray last, together; notes all tests of the modules that were collected whole."""
+    if not any('::' in argument for argument in config.args):
+        error_texts.EXPECTED.collected(items)
     for item in items:
         params = getattr(getattr(item, 'callspec', None), 'params', {})
         if params.get('kind') == 'ray' and item.path.name in ('test_transports.py', 'test_places.py'):

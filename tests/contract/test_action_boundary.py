@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -16,6 +15,7 @@ from hypothesis import strategies as st
 from marks import slow_with
 from policies import acting_policies
 from quick_workers import forked_workers, quick_workers  # noqa: F401
+from zoo import Toy
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.composite import by_rows
@@ -177,21 +177,18 @@ SINGLE = spaces.Box(np.float32(-2), np.float32(3), (), np.float32)
 WORN = spaces.Box(np.array([0, -300]), np.array([1, 300]), (2,), np.int16)
 
 
-class Picky(gymnasium.Env):
+class Picky(Toy):
     """Refuses each action that is not exactly of its space."""
 
     observation_space = OBS
+    length = None
 
     def __init__(self, single: bool = True) -> None:
         self.action_space = SINGLE if single else WORN
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.zeros(3, np.float32), {}
-
-    def step(self, action: Any) -> Any:
+    def act(self, action: Any) -> Any:
         assert isinstance(action, np.ndarray) and contains(self.action_space, action), action
-        return np.zeros(3, np.float32), 1.0, False, False, {}
+        return 1.0
 
 
 @pytest.mark.parametrize('single', [True, False])
@@ -234,15 +231,20 @@ NARROW = {
 
 
 class Walk(Picky):
-    """Has any of the narrow action spaces and shows observations drawn at random."""
+    """Has any of the narrow action spaces, shows observations drawn at random and ends at random."""
 
     def __init__(self, kind: str, number: int) -> None:
         self.action_space = NARROW[kind][number]
 
-    def step(self, action: Any) -> Any:
+    def obs(self) -> Any:
+        return self.np_random.uniform(-1, 1, 3).astype(np.float32) if self.steps else super().obs()
+
+    def act(self, action: Any) -> Any:
         assert self.action_space.contains(action), action
-        is_over = bool(self.np_random.random() < 0.2)
-        return self.np_random.uniform(-1, 1, 3).astype(np.float32), 1.0, is_over, False, {}
+        return 1.0
+
+    def is_over(self) -> bool:
+        return bool(self.np_random.random() < 0.2)
 
 
 def updates_of(policy: Any, data: Batch) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
+from error_texts import raises
 
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, ConfigError
@@ -133,10 +134,10 @@ def test_changing_what_was_pushed_or_sampled_changes_nothing_inside(make: Make) 
 
 def test_too_few_items_raise_and_none_wanted_gives_none(make: Make) -> None:
     buffer = make()
-    with pytest.raises(BufferUnderflowError, match='random_collect_size'):
+    with raises(BufferUnderflowError):
         draw(buffer, 1)
     push(buffer, rows(0, 3), 0)
-    with pytest.raises(BufferUnderflowError, match='3'):
+    with raises(BufferUnderflowError):
         draw(buffer, 4)
     assert len(draw(buffer, 0)) == 0
 
@@ -156,7 +157,7 @@ def test_a_loop_of_ones_own_gets_none_and_a_warning_where_there_are_too_few_item
     push(buffer, rows(0, 3), 0)
     caplog.clear()
     assert own_sample(buffer, 4) is None and 'has 3 items' in caplog.text
-    with pytest.raises(BufferUnderflowError, match='has 3 items'):
+    with raises(BufferUnderflowError):
         draw(buffer, 4)
     caplog.clear()
     assert len(own_sample(buffer, 3)) == 3 and not caplog.text
@@ -245,7 +246,7 @@ def test_type_defaults_to_advanced_and_unknown_ones_name_the_closest() -> None:
     assert (
         type(create_buffer({'replay_buffer_size': 4}, None, 'exp', 'mine')).__name__ == 'AdvancedReplayBuffer'
     )
-    with pytest.raises(ConfigError, match="Did you mean 'naive'"):
+    with raises(ConfigError):
         get_buffer_cls({'type': 'naiv'})
 
 

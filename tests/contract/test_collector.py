@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
+from error_texts import raises
 from fakes import NUMBER, STEP, FakeBoard, ScriptedPolicy, counting_manager, envs_of, frames_of
 from games import counting_players
 from tensor_envs import ScriptedTensors, counting_tensors
@@ -135,5 +136,5 @@ def test_close_may_be_called_twice(make: Make) -> None:
 
 def test_unknown_types_name_the_closest() -> None:
     assert get_serial_collector_cls({'type': 'sample'}).__name__ == 'SampleSerialCollector'
-    with pytest.raises(ConfigError, match="Did you mean 'sample'"):
+    with raises(ConfigError):
         create_serial_collector({'type': 'sampel'})

@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import manager_of
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import ACTIONS, OBS, SpaceEnv
@@ -141,14 +142,14 @@ def test_state_of_structured_observations_continues(make: Any, manager: Any) -> 
         assert np.array_equal(one.obs, two.obs) and np.array_equal(one.reward, two.reward)
 
 
-BAD_ACTIONS: dict[str, tuple[str, Any, str]] = {
-    'class': ('Discrete', [2, 3, 9], r'9.* is not in Discrete\(4, start=2\)'),
-    'one of several': ('MultiDiscrete', [[0, 1], [1, 1], [0, 2]], r'2\]\).* is not in MultiDiscrete'),
-    'fraction': ('MultiDiscrete', [[0, 0.5], [1, 1], [0, 1]], r'0\.5\]\).* is not in MultiDiscrete'),
-    'bit': ('MultiBinary', [[0, 1], [2, 1], [0, 1]], r'\[2, 1\]\).* is not in MultiBinary'),
-    'overflow': ('MultiBinary', [[0, 1], [256, 1], [0, 1]], r'\[256,   1\]\).* is not in MultiBinary'),
-    'beyond': ('Box', [[0, 0.5], [1, 1], [0, 2.0]], r'is not in Box'),
-    'part': ('Dict', [[1, 0, 0, 1], [2, 0.5, 1, 1], [1.5, 0, 0, 1]], r"1\.5, .* is not in Dict\('half'"),
+BAD_ACTIONS: dict[str, tuple[str, Any]] = {
+    'class': ('Discrete', [2, 3, 9]),
+    'one of several': ('MultiDiscrete', [[0, 1], [1, 1], [0, 2]]),
+    'fraction': ('MultiDiscrete', [[0, 0.5], [1, 1], [0, 1]]),
+    'bit': ('MultiBinary', [[0, 1], [2, 1], [0, 1]]),
+    'overflow': ('MultiBinary', [[0, 1], [256, 1], [0, 1]]),
+    'beyond': ('Box', [[0, 0.5], [1, 1], [0, 2.0]]),
+    'part': ('Dict', [[1, 0, 0, 1], [2, 0.5, 1, 1], [1.5, 0, 0, 1]]),
 }
 TELLING = [own for own in OTHERS if 'async' not in str(own)]
 """Managers that raise what an env says of an action in the same step."""
@@ -158,10 +159,10 @@ TELLING = [own for own in OTHERS if 'async' not in str(own)]
 def test_an_action_outside_the_space_is_refused_with_value_and_space(
     make: Any, manager: Any, case: str
 ) -> None:
-    kind, action, words = BAD_ACTIONS[case]
+    kind, action = BAD_ACTIONS[case]
     envs = make(manager, kwargs={'action': kind})
     envs.reset(seed=SEEDS)
-    with pytest.raises(ActionError, match=words):
+    with raises(ActionError):
         envs.step(np.array(action), envs.ready)
 
 
@@ -191,14 +192,14 @@ OTHER: dict[str, Any] = {
     'range': {'noise': np.full(3, 7.0)},
 }
 TOP: dict[str, Any] = {'more': {'third': 1}, 'float': {'half': 0.5}}
-ERRORS: dict[str, tuple[Any, str]] = {
-    'nan': (NonFiniteError, r"obs\['other'\]\['noise'\] is \[ *0"),
-    'shape': (EnvContractError, r"obs\['other'\]\['noise'\] of shape \(4,\), declared is \(3,\)"),
-    'text': (EnvContractError, r"obs\['other'\]\['noise'\] of dtype <U1, declared is float64"),
-    'missing': (EnvContractError, r"obs with the parts \['other'\], declared are \['half', 'other'\]"),
-    'more': (EnvContractError, r"'third'\], declared are"),
-    'list': (EnvContractError, r'obs=\[1, 2\] \(list\), declared is a dict with'),
-    'array': (EnvContractError, r'obs=an array of shape \(3,\), declared is a dict with'),
+ERRORS: dict[str, Any] = {
+    'nan': NonFiniteError,
+    'shape': EnvContractError,
+    'text': EnvContractError,
+    'missing': EnvContractError,
+    'more': EnvContractError,
+    'list': EnvContractError,
+    'array': EnvContractError,
 }
 
 
@@ -212,11 +213,10 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ids=str,
 )
 def test_what_is_wrong_with_a_field_names_the_field(make: Any, manager: Any, wrong: str, at: int) -> None:
-    error, words = ERRORS[wrong]
     envs = make(manager, Wrong, 2, kwargs={'wrong': wrong, 'at': at})
     envs.reset(seed=[1, 2])
     rollout = Rollout(envs, Acting(ACTIONS['Discrete'][0]))
-    with pytest.raises(error, match=words):
+    with raises(ERRORS[wrong]):
         for _ in range(40):
             rollout.step()
 
@@ -250,5 +250,5 @@ def test_bounds_of_every_kind_are_known() -> None:
 
 
 def test_envs_whose_fields_differ_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match='env 1 has the spaces'):
+    with raises(IncompatibleError):
         BaseEnvManager([SpaceEnv, partial(SpaceEnv, 'Dict')])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
+from error_texts import raises
 from fakes import FakeBoard, ScriptedPolicy, counting_manager
 from games import counting_players
 
@@ -78,7 +79,7 @@ def test_should_eval_counts_env_steps_if_the_interval_says_so(make: Make) -> Non
     assert [evaluator.should_eval(*counts) for counts in asked] == [True, False, False, True, False]
     other.load_state_dict(evaluator.state_dict())
     assert [other.should_eval(*counts) for counts in ((3, 2003), (4, 2004))] == [False, True]
-    with pytest.raises(ValueError, match=r'call should_eval\(train_iter, envstep\)'):
+    with raises(ValueError):
         evaluator.should_eval(5)
     old = {name: value for name, value in evaluator.state_dict().items() if name != 'last_eval_envstep'}
     evaluator.load_state_dict(old)  # of a checkpoint without it
@@ -151,5 +152,5 @@ def test_close_may_be_called_twice(make: Make) -> None:
 
 def test_the_type_defaults_to_interaction() -> None:
     assert type(create_serial_evaluator({})).__name__ == 'InteractionSerialEvaluator'
-    with pytest.raises(ConfigError, match="Did you mean 'interaction'"):
+    with raises(ConfigError):
         create_serial_evaluator({'type': 'interactoin'})

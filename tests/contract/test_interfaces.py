@@ -8,6 +8,7 @@ from typing import Any
 
 import minimal_parts
 import pytest
+from error_texts import raises
 from fakes import config_pair
 from runs import differences
 
@@ -117,36 +118,24 @@ class HalfCollector(ISerialCollector):
 
 
 CASES = [
-    (
-        SERIAL_COLLECTOR_REGISTRY,
-        'collector',
-        HalfCollector,
-        'lacks load_state_dict, state_dict of the interface ISerialC',
-    ),
-    (
-        SERIAL_COLLECTOR_REGISTRY,
-        'collector',
-        Half,
-        'lacks begin_anew, close, .*mean_return.* of the interface ISerialCollector',
-    ),
-    (SERIAL_EVALUATOR_REGISTRY, 'evaluator', Half, 'lacks .*should_eval.* of the interface ISerialEvaluator'),
-    (BUFFER_REGISTRY, 'replay_buffer', Half, 'lacks .*push.* of the interface IBuffer'),
-    (COMMANDER_REGISTRY, 'commander', Half, 'lacks .*learn_settings.* of the interface BaseSerialCommander'),
+    (SERIAL_COLLECTOR_REGISTRY, 'collector', HalfCollector),
+    (SERIAL_COLLECTOR_REGISTRY, 'collector', Half),
+    (SERIAL_EVALUATOR_REGISTRY, 'evaluator', Half),
+    (BUFFER_REGISTRY, 'replay_buffer', Half),
+    (COMMANDER_REGISTRY, 'commander', Half),
 ]
 
 
-@pytest.mark.parametrize(('registry', 'part', 'cls', 'message'), CASES)
+@pytest.mark.parametrize(('registry', 'part', 'cls'), CASES)
 def test_a_class_that_lacks_methods_is_refused_before_anything_is_created(
-    registry: Registry, part: str, cls: type, message: str, tmp_path: Path
+    registry: Registry, part: str, cls: type, tmp_path: Path
 ) -> None:
     registry.register('half', cls)
     main, create = pair()
-    with pytest.raises(
-        InterfaceError, match=rf'policy\.\w+\.{part}\.type: {cls.__name__} \(.*\) {message}'
-    ) as caught:
+    with raises(InterfaceError) as caught:
         compile_config(main, create | {part: dict(type='half')})
     assert 'docs/interfaces.md' in str(caught.value) and isinstance(caught.value, ConfigError)
-    with pytest.raises(InterfaceError, match=message):
+    with raises(InterfaceError):
         registry.build('half', {})
     assert not list(tmp_path.iterdir())
 
@@ -155,13 +144,11 @@ def test_a_hook_that_lacks_its_method_is_refused() -> None:
     LEARNER_HOOK_REGISTRY.register('half', Half)
     main, create = pair()
     main['policy']['learn']['learner']['hook']['own'] = dict(type='half', position='after_iter')
-    with pytest.raises(
-        InterfaceError, match=r'hook\.own: Half .* lacks __call__ of the interface LearnerHook'
-    ):
+    with raises(InterfaceError):
         compile_config(main, create)
 
 
 def test_a_collector_made_from_python_is_checked_too() -> None:
     SERIAL_COLLECTOR_REGISTRY.register('half', HalfCollector)
-    with pytest.raises(InterfaceError, match='lacks load_state_dict, state_dict'):
+    with raises(InterfaceError):
         create_serial_collector({'type': 'half'})  # type: ignore[arg-type]  # as from Python

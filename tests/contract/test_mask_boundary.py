@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from boundary import boundary
+from error_texts import raises
 from exported import trained
 from gymnasium import spaces
 from hypothesis import given, settings
@@ -191,9 +192,9 @@ def test_no_forbidden_action_is_taken_in_training_evaluation_and_by_what_is_expo
     mask = np.tile(one, (16, 1))
     obs = np.random.default_rng(0).random((len(mask), 4)).astype(np.float32)
     for other in (np.where(mask, 0, -np.inf), mask / 2):
-        with pytest.raises(ActionMaskError, match=r'act\(\): the action mask is'):
+        with raises(ActionMaskError):
             loaded.act(obs, other)
-        with pytest.raises(ActionMaskError, match=r'act\(\): the action mask is'):
+        with raises(ActionMaskError):
             loaded.act({'observation': obs, 'action_mask': other})
     for shown in (mask, mask.astype(np.int8), mask.astype(np.float64)):
         loaded.reset()
@@ -273,10 +274,10 @@ def test_recorded_masks_and_those_of_games_are_refused_alike(value: float) -> No
     spec = GymEnvFactory(dict(env_id=TypedEnv, kwargs=dict(where='obs', kind='float32'))).spec
     one = {'observation': np.zeros(4, np.float32), 'action_mask': np.float32([1, value, 0, 1])}
     rows = np.stack([pack(spec.observation_space, one)] * 2)
-    with pytest.raises(ActionMaskError, match='data: the action mask is'):
+    with raises(ActionMaskError):
         check_batch(Batch({'obs': rows, 'action': np.array([2, 2])}), spec, 'collector.data')
     layout = PlayerLayout(spec, 2)
-    with pytest.raises(ActionMaskError, match='player 1: the action mask is'):
+    with raises(ActionMaskError):
         layout.put_obs(layout.new_record(), 1, one)
 
 

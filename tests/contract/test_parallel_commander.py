@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -177,7 +178,7 @@ def test_a_task_ends_once(name: str, method: str) -> None:
     task = learn.task if 'learner' in method else collect.task
     args = (task, FACTS) if method.startswith('finish') else (task,)
     getattr(commander, method)(*args)
-    with pytest.raises(MessageError, match='no such task is running'):
+    with raises(MessageError):
         getattr(commander, method)(*args)
 
 
@@ -195,7 +196,7 @@ def test_a_class_without_both_decisions_is_refused(own: None) -> None:
             return None
 
     PARALLEL_COMMANDER_REGISTRY.register('half', Half)
-    with pytest.raises(InterfaceError, match=r'Half.*lacks _next_collector_job'):
+    with raises(InterfaceError):
         create('half')
 
 

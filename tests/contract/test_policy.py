@@ -18,8 +18,9 @@ import numpy as np
 import pytest
 import torch
 from checked_names import names_of
-from fakes import HybridEnv, IdentityEnv, TargetEnv
+from error_texts import raises
 from moved_memory import moved
+from zoo import HybridEnv, IdentityEnv, TargetEnv, Toy
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.composite import by_rows
@@ -64,25 +65,20 @@ def make(name: str) -> Make:
     return build
 
 
-class WideEnv(gymnasium.Env):
+class WideEnv(Toy):
     """Gives observations of 17 numbers that are not round; a wide enough product shows in which order it is summed."""
 
     observation_space = gymnasium.spaces.Box(-3, 3, (17,), np.float32)
+    length = 8
 
     def __init__(self, action_space: gymnasium.Space) -> None:
         self.action_space = action_space
 
-    def _next(self) -> np.ndarray:
-        self._left -= 1
+    def obs(self) -> Any:
         return self.np_random.uniform(-1, 1, 17).astype(np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._left = 9
-        return self._next(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        return self._next(), float(self.np_random.normal()), self._left == 0, False, {}
+    def act(self, action: Any) -> Any:
+        return float(self.np_random.normal())
 
 
 def collected(policy: Policy, rows: int = 64, env: BaseEnvManager | None = None) -> Batch:
@@ -258,16 +254,16 @@ def test_attributes_are_read_and_set_and_unknown_ones_refused(make: Make) -> Non
 
 def test_wrong_sizes_spaces_devices_and_keys_are_refused(make: Make, name: str) -> None:
     for key in ('obs_shape', 'action_shape'):
-        with pytest.raises(ConfigError, match=rf'policy\.model\.{key}.*Leave it out'):
+        with raises(ConfigError):
             make(cfg={'model': {key: [17, 3]}})
-    with pytest.raises(ConfigError, match='batch_size'):
+    with raises(ConfigError):
         make(cfg={'learn': {'batchsize': 3}})
     supported = POLICY_REGISTRY.get(name).supported_actions.split(', ')
     whole = {'Hybrid'} if 'Tuple' in supported else set()
     for kind in set(SPECS) - whole - set(supported):
-        with pytest.raises(IncompatibleError, match='Supported'):
+        with raises(IncompatibleError):
             make(SPECS[kind])
-    with pytest.raises(DeviceError, match='is_available'):
+    with raises(DeviceError):
         make(cfg={'device': 'cuda:99'})
 
 
@@ -311,8 +307,8 @@ def test_a_network_whose_output_does_not_fit_the_actions_is_named(name: str) -> 
         right = 6 if issubclass(cls, ActorPolicy) and kind == 'Box' else 3
         spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (4,), np.float32), ACTIONS[kind])
         create_policy(dict(type=name), spec, model=Net(right), enable_field=['eval'])
-        with pytest.raises(IncompatibleError, match=rf'network Net .*got \[2, 4\], expected \[2, {right}\]'):
+        with raises(IncompatibleError):
             create_policy(dict(type=name), spec, model=Net(4))
         wide = EnvSpec(gymnasium.spaces.Box(-1, 1, (7,), np.float32), ACTIONS[kind])
-        with pytest.raises(IncompatibleError, match='network Net cannot act on observations of Box'):
+        with raises(IncompatibleError):
             create_policy(dict(type=name), wide, model=Net(right))

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from zoo import Toy
 
 
 class Meeting:
@@ -173,7 +174,7 @@ def crowd(**kwargs: Any) -> Crowd:
     return Crowd(**kwargs)
 
 
-class Pair(gymnasium.Env):
+class Pair(Toy):
     """Two agents see whether they chose the same in the step before, and each earns 1 more for it; the first begins with
     what the last episode of this env ended with."""
 
@@ -181,24 +182,18 @@ class Pair(gymnasium.Env):
     action_space = gymnasium.spaces.Tuple([gymnasium.spaces.Discrete(2)] * 2)
 
     def __init__(self, length: int = 5, masked: bool = False) -> None:
-        self._length, self._same, self._masked = length, False, masked
+        self.length, self._same, self._masked = length, False, masked
 
-    def _obs(self) -> Any:
+    def obs(self) -> Any:
         return tuple(np.float32([self._same, i]) for i in range(2))
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self._left = self._length
-        return self._obs(), self._info()
-
-    def _info(self) -> dict[str, Any]:
+    def info(self) -> dict[str, Any]:
         return {'action_mask': [np.int8([1, 1]), np.int8([0, 1])]} if self._masked else {}
 
-    def step(self, action: Any) -> Any:
-        self._left -= 1
+    def act(self, action: Any) -> Any:
         assert not self._masked or action[1] == 1
         self._same = action[0] == action[1]
-        return self._obs(), [int(self._same), 0.5], self._left == 0, False, self._info()
+        return [int(self._same), 0.5]
 
 
 gymnasium.register('Pair-v0', 'agent_games:Pair')

@@ -1,4 +1,4 @@
-"""Bad inputs, each with the error that a user is to see: what the command line is given, by the number of the row.
+"""Bad inputs, each with the class of the error that a user is to see: what the command line is given, by the number of the row.
 
 A text in angle brackets is put in: <file> is a file of the case, <run> a trained run of its own.
 """
@@ -31,7 +31,6 @@ class Case:
     Args:
         error: Name of the error's class; empty where argparse refuses it, 'ConfigWarning' for a warning.
         words: The command line.
-        says: What the text must contain.
         code: Exit code.
         files: Names and contents of files that are given.
         edit: Name of what is done to the run that is given, a function of ``bad_runs``.
@@ -41,7 +40,6 @@ class Case:
 
     error: str
     words: tuple[str, ...]
-    says: tuple[str, ...]
     code: int = 2
     files: tuple[tuple[str, str], ...] = ()
     edit: str = ''
@@ -49,17 +47,17 @@ class Case:
     leaves: tuple[str, ...] = ()
 
 
-def option(*says: str, error: str = 'ConfigError', base: tuple[str, ...] = DQN, **more: Any) -> Case:
-    """Returns the case of an override, which is the first of the texts."""
-    return Case(error, (*base, says[0]), says[1:], **more)
+def option(override: str, error: str = 'ConfigError', base: tuple[str, ...] = DQN, **more: Any) -> Case:
+    """Returns the case of an override."""
+    return Case(error, (*base, override), **more)
 
 
-def file(text: str, *says: str, name: str = 'mine.py', **more: Any) -> Case:
+def file(text: str, name: str = 'mine.py', **more: Any) -> Case:
     """Returns the case of a config file."""
-    return Case('ConfigError', ('-c', f'<file>/{name}'), says, files=((name, text),), **more)
+    return Case('ConfigError', ('-c', f'<file>/{name}'), files=((name, text),), **more)
 
 
-def broken(fault: str, *says: str, error: str = 'EnvContractError', at: int = 57, **kwargs: Any) -> Case:
+def broken(fault: str, error: str = 'EnvContractError', at: int = 57, **kwargs: Any) -> Case:
     """Returns the case of an env that is wrong long after it was checked in full."""
     env = f'env.kwargs={ {"fault": fault, "at": at, **kwargs}!r}'
     words = (
@@ -70,7 +68,7 @@ def broken(fault: str, *says: str, error: str = 'EnvContractError', at: int = 57
         'evaluator.eval_freq=100000',
         env,
     )
-    return Case(error, words, says, 1, leaves=('cartpole_dqn_seed0',))
+    return Case(error, words, 1, leaves=('cartpole_dqn_seed0',))
 
 
 def tune(*words: str) -> tuple[str, ...]:
@@ -113,12 +111,9 @@ class BadEnv(gymnasium.Env):
         return (obs, 0.0, True, {}) if self._fault == 'step' else (obs, 0.0, True, False, {})
 
 
-def bad_env(
-    fault: str, *says: str, error: str, base: tuple[str, ...] = DQN, code: int = 2, **more: Any
-) -> Case:
+def bad_env(fault: str, error: str, base: tuple[str, ...] = DQN, code: int = 2, **more: Any) -> Case:
     words = (*base, 'env.env_id=bad_inputs:BadEnv', f'env.kwargs={ {"fault": fault}!r}')
-    return Case(error, words, says, code, **more)
+    return Case(error, words, code, **more)
 
 
 RUN = ('cartpole_dqn_seed0',)
-PLACE = 'env 0, episode 12, step 2'

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
-from gymnasium import spaces
 from policies import learns_from_data, recorded_transitions
 from space_envs import SpaceEnv
 
@@ -20,51 +18,6 @@ from rlframe.policy import Policy
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY, import_modules
 from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
-
-
-class WideEnv(gymnasium.Env):
-    """Shows numbers of different sizes, which are worth normalising, and ends after 8 steps.
-
-    Args:
-        action: Kind of the actions.
-        obs: Kind of the observations.
-    """
-
-    OBS = {
-        'Box': spaces.Box(np.float32([-1, -5, 0, 3]), np.float32([1, 5, 90, 4])),
-        'double': spaces.Box(1.7e9, 1.7e9 + 9, (2, 2), np.float64),  # a clock
-        'image': spaces.Box(0, 255, (8, 8, 3), np.uint8),
-        'Discrete': spaces.Discrete(6, start=2),
-        'MultiDiscrete': spaces.MultiDiscrete([3, 4]),
-    }
-    ACTIONS = {
-        'Discrete': spaces.Discrete(4, start=2),
-        'MultiDiscrete': spaces.MultiDiscrete([3, 4], start=[1, 0]),
-        'MultiBinary': spaces.MultiBinary([2, 2]),
-        'Box': spaces.Box(np.float32([[-1], [-2], [3]]), np.float32([[1], [7], [4]])),
-        'Dict': spaces.Dict(
-            way=spaces.Discrete(4, start=2), how=spaces.Box(np.float32([[-1], [3]]), np.float32([[1], [4]]))
-        ),
-        'Hybrid': spaces.Dict(
-            how=spaces.Box(np.float32([[-1], [3]]), np.float32([[1], [4]])), way=spaces.Discrete(4, start=2)
-        ),
-        'Tuple': spaces.Tuple((spaces.MultiBinary([2, 2]), spaces.Tuple((spaces.Box(-3, 3, (), np.int16),)))),
-    }
-
-    def __init__(self, action: str = 'Discrete', obs: str = 'Box') -> None:
-        self.observation_space, self.action_space = self.OBS[obs], self.ACTIONS[action]
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        self._left = 8
-        return self.observation_space.sample(), {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self._left -= 1
-        return self.observation_space.sample(), float(self.np_random.random()), self._left == 0, False, {}
-
 
 FLAT = {'iqn': 4.0, 'fqf': 4.0, 'pg': 4.0, 'ppo_pg': 30.0}
 """Policies whose first outputs hardly depend on the observation, and a factor of the weights by which they do."""
@@ -146,4 +99,4 @@ def same(one: Any, other: Any) -> None:
     assert one.tobytes() == other.tobytes()
 
 
-__all__ = ['SpaceEnv', 'WideEnv', 'as_eval_builds_it', 'observations', 'same', 'trained']
+__all__ = ['SpaceEnv', 'as_eval_builds_it', 'observations', 'same', 'trained']

@@ -16,6 +16,7 @@ from typing import Any
 import fork_server
 import gymnasium
 import numpy as np
+from zoo import Toy
 
 
 class OwnError(Exception):
@@ -61,35 +62,27 @@ def fork() -> None:
     subprocess.Popen(['sleep', '600'])
 
 
-class Steady(gymnasium.Env):
+class Steady(Toy):
     """Its obs is (env number, resets so far, step, a random number); it needs no torch, so that workers start quickly."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
 
     def __init__(self, number: int = 0, length: int = 5) -> None:
-        self.number, self.length, self.resets, self.steps, self.all_steps = number, length, 0, 0, 0
+        self.number, self.length, self.resets, self.all_steps = number, length, 0, 0
 
-    def _obs(self) -> np.ndarray:
+    def begin(self, seed: int | None) -> None:
+        self.resets += 1
+        self.ending = 'truncated' if self.resets % 2 else 'terminated'
+
+    def obs(self) -> Any:
         return np.array([self.number, self.resets, self.steps, self.np_random.random()], np.float32)
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self.resets, self.steps = self.resets + 1, 0
-        return self._obs(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.steps += 1
+    def act(self, action: Any) -> Any:
         self.all_steps += 1
-        done = self.steps == self.length
-        info = {'is_success': self.number % 2 == 0, 'place': {'step': self.steps}} if done else {}
-        return (
-            self._obs(),
-            0.1 * self.steps,
-            done and self.resets % 2 == 0,
-            done and self.resets % 2 == 1,
-            info,
-        )
+        return 0.1 * self.steps
+
+    def info(self) -> dict[str, Any]:
+        return {'is_success': self.number % 2 == 0, 'place': {'step': self.steps}} if self.is_over() else {}
 
     def render(self) -> np.ndarray:
         return np.full((4, 6, 3), 10 * self.number + self.steps, np.uint8)

@@ -4,51 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
-import numpy as np
 from fakes import config_pair
 
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
-
-
-class RecallEnv(gymnasium.Env):
-    """Shows a class in its first step and nothing after it; the action of the last of 6 steps that names it earns 1."""
-
-    observation_space = gymnasium.spaces.Box(0, 1, (3,), np.float32)
-    action_space = gymnasium.spaces.Discrete(3)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._class, self._left = int(self.np_random.integers(3)), 6
-        return np.eye(3, dtype=np.float32)[self._class], {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._left -= 1
-        done = self._left == 0
-        return np.zeros(3, np.float32), float(done and action == self._class), done, False, {}
-
-
-class RecallNumberEnv(RecallEnv):
-    """Shows a number in its first step; the action of the last of 6 steps earns 1, less its distance from it.
-
-    Without a memory, no policy earns more than 0.5 on average.
-    """
-
-    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._number = float(self.np_random.uniform(-1, 1))
-        return np.array([self._number, 1], np.float32), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self._left -= 1
-        done = self._left == 0
-        reward = 1.0 - abs(float(action[0]) - self._number) if done else 0.0
-        return np.zeros(2, np.float32), reward, done, False, {}
-
 
 R2D2 = dict(
     policy='r2d2',
@@ -83,7 +42,7 @@ RECALLING = {
 }
 """Policy to the sections for ``config_pair`` with which a core recalls in seconds."""
 CONTINUOUS = RECALLING['sac_discrete'] | dict(
-    env_id='memory:RecallNumberEnv',
+    env_id='zoo:RecallNumberEnv',
     learn={key: value for key, value in RECALLING['sac_discrete']['learn'].items() if key != 'alpha'},
     env=dict(stop_value=0.85, n_evaluator_episode=40),
 )
@@ -96,7 +55,7 @@ RECALLING |= {
 def recall_run(policy: str, core: str | None, **sections: Any) -> SerialPipeline:
     """Trains a policy until it recalls what an episode began with, in the working directory."""
     options: dict[str, Any] = dict(
-        env_id='memory:RecallEnv',
+        env_id='zoo:RecallEnv',
         policy=policy,
         env=dict(stop_value=0.99, n_evaluator_episode=40),
         evaluator=dict(eval_freq=40),

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fakes import TargetEnv
 from policies import learns_from_data, recorded_transitions
 
 from rlframe.envs import BaseEnvManager
@@ -16,13 +15,13 @@ from rlframe.policy.ppo import PPOPolicy
 from rlframe.policy.td3 import TD3Policy
 from rlframe.registry import POLICY_REGISTRY
 
-SOLVED = dict(env_id='fakes:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))
+SOLVED = dict(env_id='zoo:IdentityEnv', env=dict(stop_value=7.9, n_evaluator_episode=10))
 """The env of policies with discrete actions, in which 8 is the best possible return."""
-HIT = dict(env_id='fakes:TargetEnv', env=dict(stop_value=7.2, n_evaluator_episode=10))
+HIT = dict(env_id='zoo:TargetEnv', env=dict(stop_value=7.2, n_evaluator_episode=10))
 """The env of policies with continuous actions only, in which random actions bring 2.1."""
 
 
-CHOSEN = HIT | dict(env_id='fakes:HybridEnv')
+CHOSEN = HIT | dict(env_id='zoo:HybridEnv')
 """The env of policies with hybrid actions only, in which random actions bring 0.5."""
 
 

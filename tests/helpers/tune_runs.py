@@ -19,7 +19,7 @@ from rlframe.tune.trial import CHECKPOINT
 CPUS = 2
 """Of the Ray that the tests of a file share."""
 RATE = 'policy.learn.learning_rate'
-SCORED = {'env.env_id': 'tune_envs:ScoredEnv', 'env.kwargs.score': 1.0}
+SCORED = {'env.env_id': 'zoo:ScoredEnv', 'env.kwargs.score': 1.0}
 """Options: an env whose return is told."""
 ENVIRONMENT = {
     'RAY_AIR_NEW_OUTPUT': '0',

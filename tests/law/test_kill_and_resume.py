@@ -87,7 +87,7 @@ def test_it_does_so_in_processes_that_have_nothing_in_common(
 @pytest.mark.usefixtures('copies')
 @pytest.mark.slow
 def test_env_without_a_state_begins_anew_at_checkpoints_in_both_runs(tmp_path: Path) -> None:
-    words = (*DQN, *LENGTH, every(51), 'env.env_id=closed_env:ClosedCartPole')
+    words = (*DQN, *LENGTH, every(51), 'env.env_id=zoo:ClosedCartPole')
     straight, resumed = killed_and_straight(tmp_path, *words)
     assert_same_end(straight, resumed)
 

@@ -56,7 +56,7 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
     nstep: int, ending: str, value: float | None, policy: str, model: dict[str, Any]
 ) -> None:
     pipeline = run(
-        env_id='fakes:OneStateEnv',
+        env_id='zoo:OneStateEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
         learn=dict(batch_size=64, learning_rate=3e-2, target_update_freq=10, update_per_collect=8),
@@ -76,7 +76,7 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
 def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy: str) -> None:
     is_discrete = policy == 'sac_discrete'
     pipeline = run(
-        env_id='fakes:OneStateEnv' if is_discrete else 'fakes:OneStateBoxEnv',
+        env_id='zoo:OneStateEnv' if is_discrete else 'zoo:OneStateBoxEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
         learn=dict(
@@ -97,7 +97,7 @@ def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy
 
 @pytest.mark.slow
 def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
-    recall = dict(env_id='memory:RecallEnv', env=dict(stop_value=0.99, n_evaluator_episode=40))
+    recall = dict(env_id='zoo:RecallEnv', env=dict(stop_value=0.99, n_evaluator_episode=40))
     pipeline = run(evaluator=dict(eval_freq=100), max_env_step=24_000, **toy('r2d2') | recall)
     assert pipeline.stopped, 'by chance it is 1/3'
 
@@ -107,7 +107,7 @@ def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
 )
 def test_ppo_learns_the_right_action_of_every_kind(name: str) -> None:
     pipeline = run(
-        env_id=f'action_envs:{name}',
+        env_id=f'zoo:{name}',
         env=dict(stop_value=7.5, n_evaluator_episode=10),
         evaluator=dict(eval_freq=40),
         max_env_step=40_000,
@@ -134,7 +134,7 @@ def test_critic_values_endless_reward_1_at_10_behind_a_time_limit_and_at_less_be
     policy: str, learn: dict[str, Any], normalize_obs: bool, ending: str, value: float
 ) -> None:
     pipeline = run(
-        env_id='fakes:OneStateEnv',
+        env_id='zoo:OneStateEnv',
         policy=policy,
         env=dict(kwargs=dict(ending=ending)),
         learn=dict(batch_size=None, learning_rate=5e-2, epoch_per_collect=20) | learn,

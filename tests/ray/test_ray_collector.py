@@ -16,9 +16,9 @@ import ray
 import torch
 from fakes import config_pair
 from fault_envs import wait_until
-from ray_envs import RankError
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive, is_conserved
 from runs import differences
+from zoo import RankError
 
 from rlframe.backend.ray.backend import MakeCollector
 from rlframe.backend.ray.pool import ActorPool
@@ -60,7 +60,7 @@ def collecting_by(cfg: Any) -> Iterator[tuple[Any, Any]]:
 
 def telling(folder: Path | str = '', seconds: float = 0.0) -> dict[str, Any]:
     return {
-        'env_id': 'ray_envs:TellingEnv',
+        'env_id': 'zoo:TellingEnv',
         'kwargs': {'folder': str(folder), 'seconds': seconds},
         'collector_env_num': 2,
     }
@@ -255,7 +255,7 @@ def test_exception_in_an_actor_comes_with_its_traceback_and_nothing_else_of_that
         with pytest.raises((EnvCrashedError, RankError)) as caught:
             collector.collect(12)
         told = str(caught.value) + ''.join(caught.value.__notes__)
-        assert f'RankError: enough in {pid}' in told and 'In Ray actor 1' in told and 'ray_envs.py' in told
+        assert f'RankError: enough in {pid}' in told and 'In Ray actor 1' in told and 'zoo.py' in told
         assert pids(collector)[1] == pid and is_alive(pid), 'the actor outlives it'
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from fault_envs import wait_until
-from ray_envs import TellingEnv
 from ray_runs import columns, is_conserved
 from runs import differences
+from zoo import TellingEnv, Toy
 
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.data import Batch
@@ -131,19 +131,18 @@ class Own(SampleSerialCollector):
         return rows.replace(own=np.full(len(rows), 7))
 
 
-class ShiftedEnv(gymnasium.Env):
-    action_space = gymnasium.spaces.Discrete(2)
+class ShiftedEnv(Toy):
     observation_space = gymnasium.spaces.Box(-10, 10, (1,), np.int64)
+    length = None
 
     def __init__(self, low: int = 0) -> None:
         self._low = low
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        return np.array([self._low]), {}
+    def obs(self) -> Any:
+        return np.array([self._low])
 
-    def step(self, action: Any) -> Any:
-        return np.array([self._low]), 0.0, False, False, {}
+    def act(self, action: Any) -> Any:
+        return 0.0
 
 
 class Chooser(torch.nn.Module):

@@ -20,7 +20,7 @@ MORE = {
         'policy.model.noisy=true',
     ),
     'dqn episodes': (*EPISODES, 'policy.collect.n_sample=None', 'policy.collect.n_episode=2'),
-    'dqn frames': ('env.env_id=image_env:Dot', 'env.frame_stack=3', 'replay_buffer.frames=once'),
+    'dqn frames': ('env.env_id=zoo:Dot', 'env.frame_stack=3', 'replay_buffer.frames=once'),
     'battle samples': ('policy.random_collect_size=30',),
     'ppo parts': ('policy.model.core=lstm', 'policy.normalize_obs=true', 'policy.normalize_reward=true'),
     'ppo impala': ('policy.type=impala', 'policy.model.core=lstm', 'policy.normalize_obs=true'),
@@ -54,7 +54,7 @@ def test_a_run_that_is_resumed_with_and_without_an_actor_ends_with_the_same_bits
 
 @pytest.mark.usefixtures('ray_of_tests')
 def test_it_does_so_wherever_arrays_lie_in_its_memory(tmp_path: Path) -> None:
-    words = ('env.env_id=ray_envs:MovedInActors', 'policy.model.encoder_hidden_size_list=[8]')
+    words = ('env.env_id=zoo:MovedInActors', 'policy.model.encoder_hidden_size_list=[8]')
     local = train_to(tmp_path / 'local', 70, 'ppo', *words)
     with arrays_at(40):
         remote = train_to(tmp_path / 'ray', 70, 'ppo', *words, *RAY)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from fault_envs import wait_until
 from one_ray import OPTIONS
-from ray_envs import WideEnv
 from ray_runs import is_conserved
+from zoo import MegabyteEnv
 
 from rlframe.worker import RayCollector
 
@@ -27,7 +27,7 @@ def test_batches_that_the_object_store_cannot_hold_arrive_whole_and_leave_it(ray
         taken = []  # none of which gives its place in the store away
         options: dict[str, Any] = {} if sync else {'max_in_flight': 2}
         options |= {'frames_per_batch': rows, 'num_collectors': actors, 'sync': sync}
-        with RayCollector(WideEnv, **options) as c:
+        with RayCollector(MegabyteEnv, **options) as c:
             for _ in range(4):
                 taken.append(c.next())
                 assert is_conserved(c) and c.lost == 0

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import pytest
+from error_texts import raises
 from policies import learns_from_data
 from runs import ROOT
 
@@ -96,9 +97,9 @@ def test_what_the_user_set_or_the_config_leaves_unset_is_not_searched() -> None:
     assert ends(short['policy.collect.n_sample']) == [256, 512, 1024]
     game = compile_config(*starting_config('pettingzoo:classic.tictactoe_v3', 'ppo'))
     assert game.policy.collect.n_sample is None and 'policy.collect.n_sample' not in default_space(game)[0]
-    with pytest.raises(ConfigError, match='nothing is left of the default space of bc'):
+    with raises(ConfigError):
         default_space(compile_config(*pair_of('bc')), ('learning_rate', 'policy.learn.batch_size'))
-    with pytest.raises(ConfigError, match="got 'defualt', expected a dict, or 'default'"):
+    with raises(ConfigError):
         default_space(cfg, (), 'defualt')
 
 

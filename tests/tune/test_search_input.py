@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 from ray import tune
 from ray.tune.search.sample import Categorical, Float, Integer
 from runs import CASES, ROOT
@@ -98,9 +99,9 @@ def test_domain_is_read_from_text(text: str, kind: type, expected: list[Any]) ->
     ],
 )
 def test_text_that_is_no_domain_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(ConfigError, match=r'--search x: .*expected loguniform\(1e-4,1e-2\)'):
+    with raises(ConfigError):
         parse_domain(text, '--search x')
-    with pytest.raises(ConfigError, match=r"'unifrom'.*Did you mean 'uniform'"):
+    with raises(ConfigError):
         parse_domain('unifrom(0,1)')
 
 
@@ -114,55 +115,41 @@ def test_domain_runs_no_code(cwd: Path) -> None:
 # make_tuner
 
 Space = dict[str, Any]
-REFUSED: dict[str, tuple[Space, dict[str, Any], str]] = {
-    'unknown option': ({'policy.learn.lr': tune.uniform(0, 1)}, {}, r'policy\.learn\.lr.*learning_rate'),
-    'unknown option drawn by a function': (
-        {'policy.learn.lr': tune.sample_from(lambda spec: 1)},
-        {},
-        r'policy\.learn\.lr is not a known key',
-    ),
-    'impossible lower end': ({'policy.learn.batch_size': tune.randint(0, 9)}, {}, r'batch_size.*got 0'),
-    'impossible choice': (
-        {'policy.learn.nan_policy': tune.choice(['raise', 'rise'])},
-        {},
-        r"nan_policy.*'rise'",
-    ),
-    'a name of ours': ({'metric': 'x'}, {}, 'metric.*make_tuner'),
-    'interval': (RATE, {'interval': 0}, 'interval.*>= 1'),
-    'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}, 'learning_rate.*lower end'),
-    'folder that is no path': (RATE, {'folder': 's3://bucket/mine'}, 'folder.*expected a path'),
-    'mode': (RATE, {'mode': 'maximum'}, "mode.*'max' or 'min'"),
-    'unknown search': (RATE, {'search': 'optunna'}, "'optunna'.*Did you mean 'optuna'"),
+REFUSED: dict[str, tuple[Space, dict[str, Any]]] = {
+    'unknown option': ({'policy.learn.lr': tune.uniform(0, 1)}, {}),
+    'unknown option drawn by a function': ({'policy.learn.lr': tune.sample_from(lambda spec: 1)}, {}),
+    'impossible lower end': ({'policy.learn.batch_size': tune.randint(0, 9)}, {}),
+    'impossible choice': ({'policy.learn.nan_policy': tune.choice(['raise', 'rise'])}, {}),
+    'a name of ours': ({'metric': 'x'}, {}),
+    'interval': (RATE, {'interval': 0}),
+    'empty interval': ({'policy.learn.learning_rate': tune.uniform(1, 0)}, {}),
+    'folder that is no path': (RATE, {'folder': 's3://bucket/mine'}),
+    'mode': (RATE, {'mode': 'maximum'}),
+    'unknown search': (RATE, {'search': 'optunna'}),
     'pbt over a network': (
         {'policy.model.encoder_hidden_size_list': tune.choice([[8], [16]])},
         {'scheduler': 'pbt'},
-        r'encoder_hidden_size_list cannot change.*learning_rate may change',
     ),
-    'pbt over nothing': ({}, {'scheduler': 'pbt'}, 'pbt needs an option to change'),
+    'pbt over nothing': ({}, {'scheduler': 'pbt'}),
     'pbt over a function': (
         {'policy.learn.learning_rate': tune.sample_from(lambda spec: 0.1)},
         {'scheduler': 'pbt'},
-        'pbt cannot change what a function draws',
     ),
-    'optuna over a grid': (
-        {'policy.learn.learning_rate': tune.grid_search([0.1])},
-        {'search': 'optuna'},
-        'Optuna.*grid',
-    ),
+    'optuna over a grid': ({'policy.learn.learning_rate': tune.grid_search([0.1])}, {'search': 'optuna'}),
 }
 
 
 @pytest.mark.parametrize('what', REFUSED)
 def test_bad_search_is_refused_before_anything_starts(what: str, cwd: Path) -> None:
-    space, options, says = REFUSED[what]
-    with pytest.raises(ConfigError, match=rf'(?s){says}'):
+    space, options = REFUSED[what]
+    with raises(ConfigError):
         make_tuner(CONFIG, space, **{**BUDGET, **options})
     assert list(cwd.iterdir()) == []
 
 
 def test_results_folder_that_exists_is_refused_and_stays(cwd: Path) -> None:
     (cwd / 'mine').mkdir()
-    with pytest.raises(ExperimentExistsError, match=r'mine.*--resume'):
+    with raises(ExperimentExistsError):
         make_tuner(CONFIG, RATE, folder='mine', **BUDGET)
     assert [path.name for path in cwd.rglob('*')] == ['mine']
 
@@ -172,18 +159,16 @@ def test_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(
         importlib.util, 'find_spec', lambda name, *a: None if name == 'optuna' else found(name, *a)
     )
-    with pytest.raises(MissingDependencyError, match=r'rlframe\[tune\]'):
+    with raises(MissingDependencyError):
         make_tuner(CONFIG, RATE, **BUDGET, search='optuna')
 
 
 def test_score_on_data_is_compared_by_its_own_name() -> None:
     config = str(ROOT / 'configs' / 'cartpole_bc.py')
     overrides = ['evaluator.type=metric', 'evaluator.data=rlframe.envs.cartpole_expert:held_out']
-    with pytest.raises(
-        ConfigError, match=r"'eval/mean_reward'.*or eval/ and the name of what the evaluator measures"
-    ):
+    with raises(ConfigError):
         make_tuner(config, RATE, overrides=overrides)
-    with pytest.raises(ConfigError, match="'accuracy'"):
+    with raises(ConfigError):
         make_tuner(config, RATE, overrides=overrides, metric='accuracy')
     with pytest.raises(pytest.fail.Exception, match='Ray is started'):
         make_tuner(config, RATE, overrides=overrides, metric='eval/accuracy')
@@ -191,7 +176,7 @@ def test_score_on_data_is_compared_by_its_own_name() -> None:
 
 @pytest.mark.parametrize('path', ['nowhere', '.'])
 def test_there_must_be_a_search_to_go_on_with(path: str) -> None:
-    with pytest.raises(ConfigError, match=r'no search to resume: there is no tuner\.pkl, but nothing'):
+    with raises(ConfigError):
         restore_tuner(path)
 
 
@@ -201,55 +186,45 @@ def test_search_killed_before_it_was_saved_does_not_begin_anew_without_its_optio
 ) -> None:
     (tmp_path / 'tuner.pkl').touch()
     (tmp_path / saved).touch()
-    with pytest.raises(CheckpointError, match='killed before its state was saved'):
+    with raises(CheckpointError):
         restore_tuner(tmp_path)
 
 
 # the command line
 
-COMMANDS: dict[str, tuple[tuple[str, ...], str]] = {
-    'no config': ((), 'one of the arguments --env and -c/--config is required'),
-    'env and config': (('--env', 'CartPole-v1', '-c', CONFIG), 'leave out one of them'),
-    'policy of a config': (('-c', CONFIG, '--policy', 'dqn'), '--policy goes with --env'),
-    'unknown policy': (('--env', 'CartPole-v1', '--policy', 'dqnn'), "Did you mean 'dqn'"),
-    'policy that does not fit': (
-        ('--env', 'CartPole-v1', '--policy', 'td3'),
-        'TD3Policy cannot act in CartPole-v1',
-    ),
-    'misspelt default': (('-c', CONFIG, '--search', 'defualt'), 'KEY=VALUE'),
+COMMANDS: dict[str, tuple[str, ...]] = {
+    'no config': (),
+    'env and config': ('--env', 'CartPole-v1', '-c', CONFIG),
+    'policy of a config': ('-c', CONFIG, '--policy', 'dqn'),
+    'unknown policy': ('--env', 'CartPole-v1', '--policy', 'dqnn'),
+    'policy that does not fit': ('--env', 'CartPole-v1', '--policy', 'td3'),
+    'misspelt default': ('-c', CONFIG, '--search', 'defualt'),
     'default of nothing': (
-        (
-            '-c',
-            str(ROOT / 'configs' / 'cartpole_bc.py'),
-            '--search',
-            'default',
-            'learning_rate=1e-3',
-            'batch_size=8',
-        ),
-        'nothing is left of the default space of bc',
+        '-c',
+        str(ROOT / 'configs' / 'cartpole_bc.py'),
+        '--search',
+        'default',
+        'learning_rate=1e-3',
+        'batch_size=8',
     ),
-    'nothing to search': (('-c', CONFIG), 'what to search over'),
-    'no such file': (('-c', 'nowhere.py', '-n', '2'), 'nowhere.py'),
-    'out is a file': (('-c', CONFIG, '-n', '2', '--out', CONFIG), 'this is a file, not a folder'),
-    'out below a file': (('-c', CONFIG, '-n', '2', '--out', f'{CONFIG}/x'), 'this is a file'),
-    'no domain': (('-c', CONFIG, '--search', 'policy.learn.learning_rate=0.1'), 'no domain to search'),
-    'no equals sign': (('-c', CONFIG, '--search', 'policy.learn.learning_rate'), 'KEY=VALUE'),
-    'stop that is no number': (('-c', CONFIG, '-n', '2', '--stop', 'envstep=many'), 'a number'),
-    'unknown scheduler': (('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'), 'asha'),
-    'no budget': (
-        ('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband', 'max_env_step=1e10'),
-        '--env-step',
-    ),
-    'resume with a config': (('-c', CONFIG, '--resume', 'x'), '--resume'),
-    'resume of nothing': (('--resume', 'nowhere'), 'no search to resume'),
-    'bad time budget': (('-c', CONFIG, '-n', '2', '--time-budget', '-1'), 'time_budget_s'),
+    'nothing to search': ('-c', CONFIG),
+    'no such file': ('-c', 'nowhere.py', '-n', '2'),
+    'out is a file': ('-c', CONFIG, '-n', '2', '--out', CONFIG),
+    'out below a file': ('-c', CONFIG, '-n', '2', '--out', f'{CONFIG}/x'),
+    'no domain': ('-c', CONFIG, '--search', 'policy.learn.learning_rate=0.1'),
+    'no equals sign': ('-c', CONFIG, '--search', 'policy.learn.learning_rate'),
+    'stop that is no number': ('-c', CONFIG, '-n', '2', '--stop', 'envstep=many'),
+    'unknown scheduler': ('-c', CONFIG, '-n', '2', '--scheduler', 'ahsa'),
+    'no budget': ('-c', CONFIG, '-n', '2', '--scheduler', 'hyperband', 'max_env_step=1e10'),
+    'resume with a config': ('-c', CONFIG, '--resume', 'x'),
+    'resume of nothing': ('--resume', 'nowhere'),
+    'bad time budget': ('-c', CONFIG, '-n', '2', '--time-budget', '-1'),
 }
 
 
 @pytest.mark.parametrize('what', COMMANDS)
 def test_bad_command_line_ends_with_2_and_writes_nothing(what: str, refused: Callable[..., str]) -> None:
-    words, says = COMMANDS[what]
-    assert says in refused('tune', *words)
+    refused('tune', *COMMANDS[what])
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
@@ -275,24 +250,24 @@ def test_schedulers_compare_by_the_budget_or_without_one_after_evaluations() -> 
 
 
 @pytest.mark.parametrize(
-    ('options', 'error', 'says'),
+    ('options', 'error'),
     [
-        ({'overrides': ['env.env_id=CartPole-v9']}, EnvError, r"'CartPole-v9'.*CartPole-v1"),
-        ({'overrides': ['env.env_id=Pendulum-v1']}, IncompatibleError, 'DQNPolicy cannot act in Pendulum-v1'),
-        ({'overrides': ['replay_buffer.replay_buffer_size=1e13']}, ResourceError, 'replay_buffer_size.*GiB'),
+        ({'overrides': ['env.env_id=CartPole-v9']}, EnvError),
+        ({'overrides': ['env.env_id=Pendulum-v1']}, IncompatibleError),
+        ({'overrides': ['replay_buffer.replay_buffer_size=1e13']}, ResourceError),
     ],
 )
 def test_env_that_no_trial_can_use_is_told_before_ray_starts(
-    options: Any, error: type[ConfigError], says: str, cwd: Path
+    options: Any, error: type[ConfigError], cwd: Path
 ) -> None:
-    with pytest.raises(error, match=says):
+    with raises(error):
         make_tuner(CONFIG, RATE, **BUDGET, **options)
     assert list(cwd.iterdir()) == []
 
 
 def test_each_env_that_is_searched_over_is_made(cwd: Path) -> None:
     space = {'env.env_id': tune.choice(['CartPole-v1', 'CartPole-v9'])}
-    with pytest.raises(EnvError, match='CartPole-v9'):
+    with raises(EnvError):
         make_tuner(CONFIG, space, **BUDGET)
 
 
@@ -304,7 +279,7 @@ def test_each_env_that_is_searched_over_is_made(cwd: Path) -> None:
     ],
 )
 def test_option_that_is_set_nested_and_dotted_is_refused(space: Any, cwd: Path) -> None:
-    with pytest.raises(ConfigError, match=r'param_space: .*set twice'):
+    with raises(ConfigError):
         make_tuner(CONFIG, {**RATE, **space}, **BUDGET)
 
 
@@ -315,7 +290,5 @@ def test_neighbours_may_be_set_nested_and_dotted() -> None:
 
 @pytest.mark.parametrize('config', [None, (None,)])
 def test_what_is_no_config_is_refused(config: Any) -> None:
-    with pytest.raises(
-        ConfigError, match=r'config: no config; got .*the pair \(main_config, create_config\)'
-    ):
+    with raises(ConfigError):
         make_tuner(config, RATE, **BUDGET)

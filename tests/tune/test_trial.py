@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from easydict import EasyDict
+from error_texts import raises
 from runs import CASES, ROOT, differences
 from tune_runs import (
     RATE,
@@ -104,13 +105,13 @@ def test_trial_compared_by_its_rollouts_waits_for_the_first_one(trial: Begin, tm
     results = [running.step() for _ in range(2)]
     assert all(math.isfinite(result['rollout/ep_rew_mean']) for result in results)
     short = trial(tmp_path / 'b', trial_config(options={**options, 'max_env_step': 6}))
-    with pytest.raises(NonFiniteError, match='rollout/ep_rew_mean: the score of the trial is nan'):
+    with raises(NonFiniteError):
         short.step()
 
 
 def test_metric_that_no_result_has_is_an_error(trial: Begin, tmp_path: Path) -> None:
     running = trial(tmp_path, trial_config(options={'metric': 'eval/mean_rewrad'}))
-    with pytest.raises(ConfigError, match=r'metric.*eval/mean_rewrad.*Did you mean .eval/mean_reward'):
+    with raises(ConfigError):
         running.step()
 
 
@@ -218,12 +219,12 @@ def test_trial_without_an_absolute_config_is_refused(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)
-    with pytest.raises(ConfigError, match=r'config.*absolute path'):
+    with raises(ConfigError):
         compile_trial(config)
 
 
 def test_unknown_option_of_a_trial_is_refused_with_the_right_one(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r'policy\.learn\.lr.*learning_rate'):
+    with raises(ConfigError):
         Trial(trial_config(options={'policy.learn.lr': 0.1}), tmp_path, 'one')
     assert list(tmp_path.iterdir()) == []
 

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.usefixtures('copies
 
 BUDGET = 2400
 SEARCH = ('tune', *DQN, '--search', 'policy.learn.learning_rate=grid(0.001,0.002,0.003)')
-SLOW = ('env.env_id=tune_envs:SlowEnv',)
+SLOW = ('env.env_id=zoo:SlowEnv',)
 """An env whose trials last for some seconds."""
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -170,5 +170,5 @@ def test_search_is_ended_by_a_signal_and_ends_elsewhere_with_the_same_bits(
     assert words[-2:] == ('--env-step', str(2 * BUDGET))
     for trial in begun:
         assert rows(trial)[-1]['iterations_since_restore'] < rows(trial)[-1]['training_iteration']
-    options = {'env.env_id': 'tune_envs:SlowEnv', 'max_env_step': BUDGET}
+    options = {'env.env_id': 'zoo:SlowEnv', 'max_env_step': BUDGET}
     assert_whole(moved, options, tmp_path / 'straight')

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 import ray
 import torch
+from error_texts import raises
 from fault_envs import wait_until
 from ray import tune
 from ray.tune.search import Searcher
 from ray_runs import descendants
 from runs import DQN, ROOT
 from torch import nn
-from tune_envs import ScoredEnv, SlowEnv
 from tune_runs import (
     RATE,
     RESULTS,
@@ -36,6 +36,7 @@ from tune_runs import (
     search,
     trial_config,
 )
+from zoo import ScoredEnv, SlowEnv
 
 import rlframe
 from rlframe.entry.__main__ import main
@@ -76,7 +77,7 @@ def rows(trial: str | Path) -> list[dict[str, Any]]:
 def test_asha_stops_the_worst_early_and_the_command_line_says_what_was_best(
     cwd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=tune_envs:ScoredEnv')
+    words = ('--search', 'env.kwargs.score=grid(7,0,5,1)', 'env.env_id=zoo:ScoredEnv')
     words += ('--scheduler', 'asha', '--env-step', '900', '--out', 'found', '--max-concurrent', '1')
     assert main([*COMMAND, *words]) == 0
     out, err = capsys.readouterr()
@@ -118,7 +119,7 @@ def test_search_in_which_a_trial_fails_ends_with_1_and_says_why(
 ) -> None:
     failed = [at for at in (1, last) if at < 600]
     words = ('--search', f'env.kwargs.at=grid(1,{last})', '--out', str(tmp_path / 'failed'))
-    words += ('--env-step', '200', 'env.env_id=tune_envs:ScoredEnv', f'{FAULT}=raise')
+    words += ('--env-step', '200', 'env.env_id=zoo:ScoredEnv', f'{FAULT}=raise')
     assert main([*COMMAND, *words]) == 1
     out, err = capsys.readouterr()
     assert all(f': evaluation: env 0, episode 1, step {at}: step() raised' in out for at in failed)
@@ -137,7 +138,7 @@ def test_pbt_clones_have_their_own_rates_and_the_moments_of_the_donor_and_failur
     tmp_path: Path,
 ) -> None:
     """Three trials share two CPUs; Ray's own PBT would wait for the failed one for ever."""
-    env = {**SCORED, 'env.env_id': 'tune_envs:FirstFails', 'env.kwargs.folder': str(tmp_path)}
+    env = {**SCORED, 'env.env_id': 'zoo:FirstFails', 'env.kwargs.folder': str(tmp_path)}
     space = {RATE: tune.uniform(0.001, 0.01)}
     results = search(
         tmp_path, space, env, scheduler='pbt', interval=2, num_samples=3, seed=1, max_env_step=900
@@ -397,7 +398,7 @@ def test_fault_of_an_env_is_the_error_of_its_trial(tmp_path: Path) -> None:
 
 def test_trial_that_is_begun_again_after_an_error_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     once = tmp_path / 'once'
-    options = {**SCORED, 'env.env_id': 'tune_envs:FailsOnce', 'env.kwargs.file': str(once)}
+    options = {**SCORED, 'env.env_id': 'zoo:FailsOnce', 'env.kwargs.file': str(once)}
     results = search(tmp_path, {'env.kwargs.at': 60}, options, max_env_step=600, max_failures=1)
     assert once.exists() and results.num_errors == 0
     lines = rows(results[0].path)
@@ -437,9 +438,9 @@ def test_request_larger_than_the_cluster_is_refused_with_the_numbers(
     actors = ('collector.backend=ray', 'collector.num_collectors=5000')
     assert main([*COMMAND, *actors, '-n', '2']) == 2
     assert 'resources: actors need 5001 x {CPU: 1}; free: CPU 2 of 2 on 1 node' in capsys.readouterr().err
-    with pytest.raises(ResourceError, match=r'actors need 1 x \{CPU: 9\}'):
+    with raises(ResourceError):
         search(tmp_path, {RATE: tune.uniform(0.1, 0.2)}, resources={'CPU': 9})
     seven = {'collector.num_collectors': tune.grid_search([1, 7]), 'collector.backend': 'ray'}
-    with pytest.raises(ResourceError, match=r'actors need 8 x \{CPU: 1\}.*of 2 on 1 node'):
+    with raises(ResourceError):
         search(tmp_path, seven)
     assert list(tmp_path.iterdir()) == [tmp_path / 'cwd'], 'nothing was made'

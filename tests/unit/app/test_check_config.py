@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 
 from rlframe.app.check_config import check_config, text_of
 from rlframe.entry.__main__ import main
@@ -65,5 +66,5 @@ def test_warnings_are_part_of_the_description() -> None:
 def test_a_pair_and_a_translated_config_are_checked_too() -> None:
     main_config: dict[str, Any] = {'env': {'env_id': 'CartPole-v1'}}
     assert check_config((main_config, {'policy': {'type': 'ppo'}}))['buffer'] is None
-    with pytest.raises(ConfigError, match='env_id'):
+    with raises(ConfigError):
         check_config(({'env': {}}, {'policy': {'type': 'ppo'}}))

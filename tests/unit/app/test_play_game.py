@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 
 from rlframe.app.play import play_run
 from rlframe.app.play_game import board_text, play_game
@@ -94,7 +95,7 @@ def test_an_action_that_is_taken_is_not_legal(run: Path) -> None:
 
 def test_a_window_is_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('DISPLAY', ':0')
-    with pytest.raises(ConfigError, match='it is played in the terminal'):
+    with raises(ConfigError):
         play_run(open_checkpoint(run), Request(1, 0), print, human=True)
 
 
@@ -103,7 +104,7 @@ def test_a_game_of_other_players_or_actions_is_refused() -> None:
 
     obs = Box(0, 1, (2,))
     for spec in (EnvSpec(obs, Discrete(3), 3, name='Three'), EnvSpec(obs, obs, 2, name='Moving')):
-        with pytest.raises(ConfigError, match=f'{spec.name} has [23] players with'):
+        with raises(ConfigError):
             play_game(None, spec, None, 1, 0, print, input)  # type: ignore[arg-type]  # it is not called
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from error_texts import raises
 from written_runs import write_run
 
 from rlframe.app.run_files import MetricColumns, SavedRun, find_runs, read_columns
@@ -61,9 +62,9 @@ def test_a_folder_of_runs_stands_for_all_of_them(tmp_path: Path) -> None:
 def test_what_is_no_run_is_refused_with_the_nearest_run(tmp_path: Path) -> None:
     write_run(tmp_path / 'cartpole_dqn_seed0')
     (tmp_path / 'empty').mkdir()
-    with pytest.raises(ExperimentDirError, match=r"no such run folder\. Did you mean 'cartpole_dqn_seed0'\?"):
+    with raises(ExperimentDirError):
         find_runs([tmp_path / 'cartpole_dqn_seed'])
-    with pytest.raises(ExperimentDirError, match=r'no config\.json. Runs next to it: cartpole_dqn_seed0\.'):
+    with raises(ExperimentDirError):
         find_runs([tmp_path / 'empty'])
 
 
@@ -71,7 +72,7 @@ def test_what_is_no_run_is_refused_with_the_nearest_run(tmp_path: Path) -> None:
 def test_a_config_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
     folder = write_run(tmp_path / 'run')
     (folder / 'config.json').write_text(text, encoding='utf-8')
-    with pytest.raises(ExperimentDirError, match='this is not the config of a run'):
+    with raises(ExperimentDirError):
         SavedRun(folder)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from easydict import EasyDict
+from error_texts import raises
 
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
@@ -469,7 +470,7 @@ def test_the_last_part_of_a_key_is_enough_if_one_option_has_it() -> None:
         3,
         5,
     )  # which only the new policy has
-    with pytest.raises(ConfigError, match=r'type is the name of \d+ options: .*policy\.type'):
+    with raises(ConfigError):
         compile_(overrides=['type=ppo'])
-    with pytest.raises(ConfigError, match=r'batch_sise.*Did you mean policy\.learn\.batch_size'):
+    with raises(ConfigError):
         compile_(overrides=['batch_sise=7'])

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
+from error_texts import raises
 from runs import ROOT
 
 from rlframe.config import (
@@ -248,9 +249,7 @@ def test_any_create_config_can_be_asked_whose_it_is(create: Any) -> None:
 
 def test_env_that_is_not_known_has_to_be_given() -> None:
     pair = dqn({}, {'env.type': 'smac', 'env.import_names': ['dizoo.smac.envs.smac_env']})
-    with pytest.raises(
-        ConfigError, match="no Gymnasium env is known for DI-engine's env type 'smac'"
-    ) as caught:
+    with raises(ConfigError) as caught:
         compile_config(*pair)
     assert caught.value.where == 'env.type' and 'env.env_id=' in str(caught.value)
     for overrides in (['env.env_id=CartPole-v1'], {'env.env_id': 'CartPole-v1'}):
@@ -262,27 +261,21 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ('main', 'create', 'text'),
+    ('main', 'create'),
     [
-        ({}, {'policy.type': 'qmix_command'}, r"policy 'qmix_command' does not exist in rlframe\. Policies"),
-        ({}, {'policy.type': 'ppof'}, r"policy 'ppof' does not exist in rlframe\. 'ppo' has"),
-        ({}, {'reward_model.type': 'rnd'}, 'reward model does not exist'),
-        ({'world_model.train_freq': 1}, {}, 'world model does not exist'),
-        (
-            {'policy.action_space': 'hybrid'},
-            {},
-            'dqn has no hybrid actions. These have them: a2c, appo, bc, ddpg',
-        ),
-        ({'policy.multi_agent': True}, {}, 'a critic that sees what all agents see does not exist'),
-        ({'bco.alpha': 0.2}, {}, "^bco: DI-engine's behaviour cloning from observation does not exist"),
-        ({'policy.collect.save_path': 'x', 'policy.collect.model_path': 'y'}, {}, 'records data'),
-        ({'policy.collect.model_path': 'y'}, {}, 'learning from an expert that acts'),
+        ({}, {'policy.type': 'qmix_command'}),
+        ({}, {'policy.type': 'ppof'}),
+        ({}, {'reward_model.type': 'rnd'}),
+        ({'world_model.train_freq': 1}, {}),
+        ({'policy.action_space': 'hybrid'}, {}),
+        ({'policy.multi_agent': True}, {}),
+        ({'bco.alpha': 0.2}, {}),
+        ({'policy.collect.save_path': 'x', 'policy.collect.model_path': 'y'}, {}),
+        ({'policy.collect.model_path': 'y'}, {}),
     ],
 )
-def test_what_would_learn_something_else_is_one_error(
-    main: dict[str, Any], create: dict[str, Any], text: str
-) -> None:
-    with pytest.raises(ConfigError, match=text) as caught:
+def test_what_would_learn_something_else_is_one_error(main: dict[str, Any], create: dict[str, Any]) -> None:
+    with raises(ConfigError) as caught:
         compile_config(*dqn(main, create))
     assert not isinstance(caught.value, ConfigErrors)
     key = str(caught.value.where).removeprefix('create_config.')
@@ -317,7 +310,7 @@ def test_policy_of_the_users_own_module_is_looked_for_there(
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / 'module_without_qmix.py').write_text('')
     pair = dqn({}, {'policy.type': 'qmix', 'policy.import_names': ['module_without_qmix']})
-    with pytest.raises(ConfigError, match="unknown policy 'qmix'"):
+    with raises(ConfigError):
         compile_config(*pair)
 
 
@@ -475,7 +468,7 @@ def test_options_of_dizoos_envs_are_those_of_the_env_that_it_wraps(
 def test_schedule_without_numbers_is_left_to_the_check_of_the_config() -> None:
     main, create = pair_of('cartpole_ppo')
     main.policy.learn.lr_scheduler = {'epoch_num': 'x', 'min_lr_lambda': 0}
-    with pytest.raises(ConfigError, match='lr_scheduler'):
+    with raises(ConfigError):
         compile_config(main, create)
 
 
@@ -501,7 +494,7 @@ def test_limits_of_envs_in_processes_are_kept_where_there_are_processes() -> Non
 def test_import_of_di_engine_in_a_file_is_told_how_to_change(tmp_path: Path) -> None:
     file = tmp_path / 'config.py'
     file.write_text('from ding.entry import serial_pipeline_onpolicy\n')
-    with pytest.raises(ConfigError, match='import serial_pipeline') as caught:
+    with raises(ConfigError) as caught:
         read_config(file)
     assert caught.value.where == f'{file}:1'
 
@@ -692,11 +685,11 @@ def test_file_of_the_parallel_mode_is_read_with_its_third_part(tmp_path: Path) -
     assert main.pop('system_config') == SYSTEM and main == parts['main_config']
     again = config_pair([parts['main_config'], parts['create_config'], parts['system_config']])
     assert again == (parts['main_config'] | {'system_config': SYSTEM}, parts['create_config'])
-    for bad, words in (('3', 'a dict'), ('{}\nmain_config["system_config"] = {}', 'twice')):
+    for bad in ('3', '{}\nmain_config["system_config"] = {}'):
         file.write_text(
             f'main_config = {parts["main_config"]!r}\ncreate_config = {create!r}\nsystem_config = {bad}\n'
         )
-        with pytest.raises(ConfigError, match=words):
+        with raises(ConfigError):
             read_config(file)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from error_texts import raises
 from foreign import PAYLOAD, reseal, set_config, set_policy
 from runs import ROOT
 from tripwire import armed
@@ -261,7 +262,7 @@ def test_packages_that_an_env_needs_do_not_come_from_a_foreign_folder(
 def test_state_of_a_checkpoint_names_generators_of_numpy_only() -> None:
     assert not any(bit_generator_cls(name)() is None for name in ('PCG64', 'MT19937', 'Philox', 'SFC64'))
     for name in ('test', 'seed', 'default_rng', 'Generator', '__init__', ['PCG64'], None):
-        with pytest.raises(ValueError, match='no bit generator'):
+        with raises(ValueError):
             bit_generator_cls(name)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 from foreign import PAYLOAD, reseal, set_policy
 from tripwire import armed
 
@@ -175,7 +176,7 @@ def test_the_tripwire_sees_what_it_must(work: Path, monkeypatch: pytest.MonkeyPa
     def edit(facts: dict[str, Any]) -> None:
         facts['config']['main_config']['env']['env_id'] = 'payload:X'
 
-    with armed(work.parent) as found, pytest.raises(RLFrameError, match='SystemExit'):
+    with armed(work.parent) as found, raises(RLFrameError):
         act_on('eval', reseal(checkpoint, edit))
     sys.modules.pop('payload')
     assert 'import of payload' in found and (work.parent / 'marker').exists()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 
 from rlframe.data import Batch, Row
 
@@ -49,9 +50,9 @@ def test_an_unknown_column_names_the_nearest_one() -> None:
 
 
 def test_columns_need_one_length() -> None:
-    with pytest.raises(ValueError, match="'b': 3"):
+    with raises(ValueError):
         Batch(a=np.zeros(2), b=np.zeros(3))
-    with pytest.raises(ValueError, match='length'):
+    with raises(ValueError):
         Batch()
 
 
@@ -66,9 +67,9 @@ def test_from_rows_undoes_iterating() -> None:
 def test_from_rows_stacks_numbers_and_refuses_different_names() -> None:
     batch = Batch.from_rows([{'r': 0.5, 'n': 1, 'd': True}, {'r': 1.5, 'n': 2, 'd': False}])
     assert batch['r'].dtype == np.float32 and batch['n'].dtype.kind == 'i' and batch['d'].dtype == bool
-    with pytest.raises(ValueError, match='row 1'):
+    with raises(ValueError):
         Batch.from_rows([{'r': 1}, {'s': 1}])
-    with pytest.raises(ValueError, match='at least one row'):
+    with raises(ValueError):
         Batch.from_rows([])
 
 
@@ -79,9 +80,9 @@ def test_cat_joins_end_to_end_and_stack_along_a_new_axis() -> None:
     assert both['action'].tolist() == [0, 1, 2, 0]
     assert len(stacked) == 2 and stacked['obs'].shape == (2, 3, 2) and stacked['inner']['x'].shape == (2, 3)
     for join in (Batch.cat, Batch.stack):
-        with pytest.raises(ValueError, match='nothing to join'):
+        with raises(ValueError):
             join([])
-        with pytest.raises(ValueError, match='cannot be joined'):
+        with raises(ValueError):
             join([batch, Batch(obs=batch['obs'])])
 
 
@@ -90,7 +91,7 @@ def test_replace_shares_the_other_columns_and_leaves_the_original() -> None:
     changed = batch.replace(obs=np.zeros((3, 1)), more=np.ones(3))
     assert changed['inner'] is batch['inner'] and list(changed.keys()) == ['obs', 'action', 'inner', 'more']
     assert batch['obs'].shape == (3, 2) and 'more' not in batch
-    with pytest.raises(ValueError, match='length'):
+    with raises(ValueError):
         batch.replace(obs=np.zeros(2))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,5 +122,5 @@ def test_vtrace_of_fresh_data_values_states_as_gae_does(
 
 def test_other_shapes_are_refused() -> None:
     ones = np.ones((3, 2))
-    with pytest.raises(ValueError, match='shapes must agree'):
+    with raises(ValueError):
         gae(ones, ones, ones[:1], ones > 2, 0.9, 0.9)

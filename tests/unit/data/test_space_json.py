@@ -7,6 +7,7 @@ import json
 import gymnasium
 import numpy as np
 import pytest
+from error_texts import raises
 from gymnasium import spaces
 
 from rlframe.data.space_json import space_from_json, space_to_json
@@ -42,7 +43,7 @@ def test_a_space_comes_back_equal(name: str) -> None:
 
 def test_other_spaces_are_refused() -> None:
     graph: gymnasium.Space = spaces.Graph(spaces.Discrete(2), None)
-    with pytest.raises(IncompatibleError, match=r'Graph.*cannot be saved'):
+    with raises(IncompatibleError):
         space_to_json(spaces.Dict(a=graph))
-    with pytest.raises(ValueError, match="no space of type 'Graph'"):
+    with raises(ValueError):
         space_from_json({'type': 'Graph'})

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -141,10 +142,10 @@ def test_taking_more_than_there_is_or_nothing_is_refused() -> None:
     recorder = TrajectoryRecorder(2)
     feed(recorder, Source(2), [(np.arange(2), np.zeros(2, bool), np.zeros(2, bool))])
     for count in (3, 0, -1):
-        with pytest.raises(ValueError, match='2 are finished'):
+        with raises(ValueError):
             recorder.take(count)
     recorder.take()
-    with pytest.raises(ValueError, match='0 are finished'):
+    with raises(ValueError):
         recorder.take()
 
 

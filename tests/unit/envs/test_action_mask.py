@@ -7,11 +7,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import manager_of
 from games import TurnGame
 from gymnasium import spaces
 from quick_workers import forked_workers, quick_workers  # noqa: F401
 from space_envs import STEPS, SpaceEnv
+from zoo import Toy
 
 from rlframe.data.observation import any_action, has_mask
 from rlframe.envs.action_mask import with_mask
@@ -147,17 +149,14 @@ def test_a_mask_that_allows_nothing_names_env_episode_and_step(
     manager: Any, at: int, action: str, make: Any
 ) -> None:
     envs = make(manager, NoneAllowed, kwargs={'at': at, 'action': action}, action_mask=True)
-    words = rf'env \d, episode 2, step {at}: action_mask is \[0, 0, .*allows no action of .*Discrete'
-    with pytest.raises(ActionMaskError, match=words):
+    with raises(ActionMaskError):
         play_on(envs)
 
 
 def test_an_env_that_stops_telling_is_refused(make: Any) -> None:
     kwargs = {'at': 3, 'late': True}
     envs = make(('base', {}), NoneAllowed, kwargs=kwargs, action_mask=True)
-    with pytest.raises(
-        EnvContractError, match=r"step\(\) gave no info\['action_mask'\].*env\.action_mask=False"
-    ):
+    with raises(EnvContractError):
         play_on(envs)
 
 
@@ -167,17 +166,11 @@ def test_masks_of_a_wrong_size_and_for_other_spaces_are_refused(make: Any) -> No
             super().__init__(mask='obs')
             self.observation_space['action_mask'] = spaces.MultiBinary(7)
 
-    with pytest.raises(
-        IncompatibleError, match=r'MultiBinary\(7\), the action space is Discrete.*shape \[4\]'
-    ):
+    with raises(IncompatibleError):
         make(('base', {}), Wide)
-    with pytest.raises(
-        IncompatibleError, match=r'no action masks for the action space Box.*Supported: Discrete'
-    ):
+    with raises(IncompatibleError):
         make(('base', {}), SpaceEnv, kwargs={'action': 'Box'}, action_mask=True)
-    with pytest.raises(
-        EnvContractError, match=r"info\['action_mask'\] of shape \(4,\), expected shape \(3,\)"
-    ):
+    with raises(EnvContractError):
         with_mask(0, {'action_mask': np.ones(4)}, spaces.Discrete(3), 'env', 'reset()', False)
 
 
@@ -193,23 +186,21 @@ def test_frames_are_stacked_and_the_mask_is_not(make: Any) -> None:
 
 
 def test_a_mask_that_would_be_stacked_with_the_frames_is_refused_with_a_remedy(make: Any) -> None:
-    with pytest.raises(IncompatibleError, match=r"env\.frame_stack does not stack info\['action_mask'\]"):
+    with raises(IncompatibleError):
         make(('base', {}), SpaceEnv, kwargs={'mask': 'obs'}, frame_stack=3)
 
 
-class Told(gymnasium.Env[Any, Any]):
+class Told(Toy):
     """Gives a mask in its infos, of resets or of steps only, and reads none."""
 
     observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    length = None
 
     def __init__(self, action: Any, late: bool = False) -> None:
         self.action_space, self._late = action, late
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        return np.zeros(2, np.float32), {} if self._late else {'action_mask': np.ones(3)}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(2, np.float32), 0.0, False, False, {'action_mask': np.ones(3)}
+    def info(self) -> dict[str, Any]:
+        return {} if self._late and self.steps == 0 else {'action_mask': np.ones(3)}
 
 
 class ToldVector(gymnasium.vector.SyncVectorEnv):

@@ -8,6 +8,7 @@ from typing import Any
 import agent_games
 import numpy as np
 import pytest
+from error_texts import raises
 
 from rlframe import config
 from rlframe.app.starting import starting_config
@@ -68,7 +69,7 @@ def test_an_env_with_tuples_of_spaces_is_a_game_whose_episodes_depend_on_their_s
     manager.step(np.array([0, 1]), np.arange(2))
     assert manager.obs['action_mask'].tolist() == [[1, 1], [0, 1]]
     manager.close()
-    with pytest.raises(EnvError, match=r'CartPole-v1 is no env for several agents.*without agents:'):
+    with raises(EnvError):
         Agents(3, 'gymnasium:CartPole-v1')
 
 
@@ -142,36 +143,32 @@ def test_policies_train_on_agents_that_come_and_go(policy: str, kwargs: dict[str
 
 
 def test_what_a_game_says_wrongly_of_its_agents_is_one_error() -> None:
-    for fault, wanted in (
-        ('no reward', r"crowd: step\(\) told nothing of 'agent 1', which acted.*black_death"),
-        ('unknown', r"\['somebody'\] are none of the possible_agents"),
-        ('vanishes', r"\['agent 1'\] left, and neither terminated nor truncated"),
-    ):
+    for fault in ('no reward', 'unknown', 'vanishes'):
         manager = crowd(3, fault=fault)
         manager.reset()
-        with pytest.raises(EnvContractError, match=wanted):
+        with raises(EnvContractError):
             for _ in range(2):
                 manager.step(np.zeros(3, np.int64), np.arange(3))
     manager = crowd(3, lives=[(0, 1), (0, 1), (2, 3)])
     manager.reset()
-    with pytest.raises(EnvContractError, match=r"\['agent 2'\] did not act in 101 games"):
+    with raises(EnvContractError):
         for _ in range(101):
             manager.step(np.zeros(2, np.int64), np.arange(2))
 
 
 def test_a_number_of_rows_that_agents_do_not_divide_and_other_games_are_errors() -> None:
-    with pytest.raises(ConfigError, match=r'each of the 3 agents.*8 rows.*a multiple of 3, such as 6 or 9'):
+    with raises(ConfigError):
         manager_of(8)
-    with pytest.raises(ConfigError, match=r'1 rows.*a multiple of 3, such as 3\.'):
+    with raises(ConfigError):
         manager_of(1).reset()
-    with pytest.raises(EnvError, match=r'env\.wrappers: this is for single envs.*or the game'):
+    with raises(EnvError):
         GymEnvFactory(dict(env_id=Agents, wrappers=['FlattenObservation'])).create_vector(3)
     for game, error in (
         ('no_such_game', MissingDependencyError),
         ('agent_games:Nobody', EnvError),
         ('games:Nim', EnvError),
     ):
-        with pytest.raises(error, match=game.rpartition(':')[2]):
+        with raises(error):
             Agents(3, game)
 
 

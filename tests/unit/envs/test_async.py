@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import ScriptedPolicy
 from fault_envs import FaultEnv, Steady, Uneven, uneven_reward, wait_until
 from quick_workers import forked_workers, quick_workers  # noqa: F401
@@ -126,7 +127,7 @@ def test_a_step_waits_for_as_many_as_it_is_told_to_or_until_its_time_is_up(make:
         gate.touch()
         step = manager.step(np.zeros(3, np.int64), manager.ready)
         assert step.env_id.tolist() == [1, 2] == manager.ready.tolist()
-        with pytest.raises(ValueError, match=r'step\(\) of env \[0, 1\], of which only \[1, 2\] are ready'):
+        with raises(ValueError):
             manager.step(np.zeros(2, np.int64), np.array([0, 1]))
         gate.unlink()
         waited = manager.step(np.zeros(0, np.int64), manager.ready[:0])
@@ -206,7 +207,7 @@ def test_an_env_that_hangs_is_found_though_the_others_keep_answering(make: Any) 
     manager = make(env_fn, step_timeout=1.0, reset_timeout=60.0)
     manager.reset()
     rollout, steps = Rollout(manager, ScriptedPolicy().collect_mode), 0
-    with pytest.raises(EnvTimeoutError, match=r'env 1 \(worker pid \d+\) in step\(\), episode 1, step 2'):
+    with raises(EnvTimeoutError):
         while True:
             rollout.step()
             steps += 1

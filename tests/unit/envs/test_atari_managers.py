@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 
 from rlframe.envs.atari import AtariFactory
 from rlframe.envs.base_env import PoolTask
@@ -113,7 +114,7 @@ def test_options_reach_envpool_under_its_names() -> None:
 
 
 def test_stacks_of_other_envs_are_left_to_envpool() -> None:
-    with pytest.raises(EnvError, match='EnvPool stacks frames itself') as caught:
+    with raises(EnvError) as caught:
         GymEnvFactory({'env_id': 'Pong-v5', 'frame_stack': 4}).pool_task()
     assert caught.value.where == 'env.frame_stack'
 
@@ -121,5 +122,5 @@ def test_stacks_of_other_envs_are_left_to_envpool() -> None:
 def test_a_mode_that_envpool_does_not_have_is_refused() -> None:
     pytest.importorskip('envpool')
     factory = AtariFactory({'env_id': 'ALE/Pong-v5', 'mode': 99})
-    with pytest.raises(EnvError, match='Invalid game mode'):
+    with raises(EnvError):
         EnvPoolManager.from_factory(factory, 1)

@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 from broken_envs import EPISODE, OBS, REWARD, BrokenEnv
+from error_texts import raises
 from fakes import counting_manager
 from gymnasium.spaces import Box
 from quick_workers import forked_workers, quick_workers  # noqa: F401
@@ -119,7 +120,7 @@ def test_shapes_that_make_up_for_each_other_are_noticed() -> None:
     manager = BaseEnvManager([partial(Drifting, 3), partial(Drifting, 5)])
     play(manager, 20)
     late['on'] = True
-    with pytest.raises(EnvContractError, match=r'env 0, episode 1, step 21, gave an obs of shape \(3,\)'):
+    with raises(EnvContractError):
         manager.step(np.zeros(2, np.int64), manager.ready)
 
 
@@ -148,7 +149,7 @@ def test_wrong_numbers_in_place_of_a_state_are_noticed_late_too(env_num: int, wr
         with pytest.warns(EnvContractWarning, match='cuts fractions off'):
             manager.step(np.zeros(env_num, np.int64), manager.ready)
         return
-    with pytest.raises(EnvContractError, match='env 0, episode 1, step 21, gave an obs of'):
+    with raises(EnvContractError):
         manager.step(np.zeros(env_num, np.int64), manager.ready)
 
 
@@ -207,7 +208,7 @@ def test_actions_without_values_are_refused_by_dimension() -> None:
     env = BrokenEnv()
     env.action_space = Box(-1, 2, (3,), np.float32)
     env.action_space.low[2], env.action_space.high[2] = 2, -1  # which Gymnasium itself does not allow
-    with pytest.raises(IncompatibleError, match=r'action dimension \[2\].*low\[2\] = 2'):
+    with raises(IncompatibleError):
         BaseEnvManager([lambda: env])
 
 
@@ -237,26 +238,26 @@ class Native(gymnasium.vector.VectorEnv):
 
 
 NATIVE: list[tuple[str, Any, type[Exception], str]] = [
-    ('obs', np.zeros((2, 5), np.float32), EnvContractError, r'shape \(2, 5\), declared is \(2, 4\)'),
-    ('obs', np.zeros((1, 4), np.float32), EnvContractError, r'shape \(1, 4\), declared is \(2, 4\)'),
-    ('obs', np.array([[None] * 4] * 2), EnvContractError, 'dtype object'),
-    ('obs', np.full((2, 4), np.nan, np.float32), NonFiniteError, 'env 0, episode 1, step 21: obs is'),
-    ('reward', np.ones((2, 1)), EnvContractError, r'reward of shape \(2, 1\)'),
-    ('reward', np.array([1, np.inf]), NonFiniteError, 'env 1, episode 1, step 21: reward is inf'),
-    ('terminated', np.zeros(2, int), EnvContractError, 'terminated of .* dtype int64, expected .*bool'),
-    ('truncated', np.zeros((1, 2), bool), EnvContractError, r'truncated of shape \(1, 2\)'),
+    ('obs', np.zeros((2, 5), np.float32), EnvContractError),
+    ('obs', np.zeros((1, 4), np.float32), EnvContractError),
+    ('obs', np.array([[None] * 4] * 2), EnvContractError),
+    ('obs', np.full((2, 4), np.nan, np.float32), NonFiniteError),
+    ('reward', np.ones((2, 1)), EnvContractError),
+    ('reward', np.array([1, np.inf]), NonFiniteError),
+    ('terminated', np.zeros(2, int), EnvContractError),
+    ('truncated', np.zeros((1, 2), bool), EnvContractError),
 ]
 
 
-@pytest.mark.parametrize(('field', 'value', 'error', 'words'), NATIVE)
+@pytest.mark.parametrize(('field', 'value', 'error'), NATIVE)
 def test_vector_env_of_its_own_make_is_held_to_the_contract_late_too(
-    field: str, value: Any, error: type[Exception], words: str
+    field: str, value: Any, error: type[Exception]
 ) -> None:
     env = Native()
     manager = GymVectorEnvManager(env)
     play(manager, 20)
     env.answer[field] = value
-    with pytest.raises(error, match=words):
+    with raises(error):
         manager.step(np.zeros(2, np.int64), manager.ready)
 
 
@@ -264,7 +265,7 @@ def test_first_obs_of_such_an_env_is_checked_and_its_doubles_are_converted() -> 
     env = Native()
     env.answer['obs'] = np.full((2, 4), np.inf, np.float32)
     manager = GymVectorEnvManager(env)
-    with pytest.raises(NonFiniteError, match='env 0, episode 1, step 0: obs'):
+    with raises(NonFiniteError):
         manager.reset()
     env.answer['obs'] = np.full((2, 4), 0.5)
     with pytest.warns(EnvContractWarning, match='float64.*converted') as caught:
@@ -280,7 +281,7 @@ def test_first_obs_that_comes_with_a_step_is_checked() -> None:
     play(manager, 20)
     env.answer |= {'obs': spoiled, 'terminated': over}
     env.info = {'final_obs': np.array([None, right[1]], object), '_final_obs': over}
-    with pytest.raises(NonFiniteError, match='env 1, episode 2, step 0: obs is'):
+    with raises(NonFiniteError):
         manager.step(np.zeros(2, np.int64), manager.ready)
     env = Native('NextStep')
     manager = GymVectorEnvManager(env)
@@ -289,5 +290,5 @@ def test_first_obs_that_comes_with_a_step_is_checked() -> None:
     assert manager.step(np.zeros(2, np.int64), manager.ready).done.tolist() == [False, True]
     manager.reset(np.array([1]))
     env.answer |= {'obs': spoiled, 'terminated': ~over & over}
-    with pytest.raises(NonFiniteError, match='env 1, episode 2, step 0: obs is'):
+    with raises(NonFiniteError):
         manager.step(np.zeros(1, np.int64), manager.ready)

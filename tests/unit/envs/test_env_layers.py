@@ -12,7 +12,9 @@ import gymnasium
 import numpy as np
 import pytest
 from agent_games import Meeting
+from error_texts import raises
 from gymnasium.wrappers import vector
+from zoo import Toy
 
 from rlframe.envs.agents import Agents
 from rlframe.envs.env_manager import BaseEnvManager
@@ -44,23 +46,21 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 """What an env may keep as ``self.env``."""
 
 
-class Keeper(gymnasium.Env[Any, Any]):
+class Keeper(Toy):
     """Keeps something as ``self.env``, and draws its observations from its space."""
+
+    length = 3
 
     def __init__(self, what: str) -> None:
         self.observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
         self.action_space = gymnasium.spaces.Discrete(3)
         self.what = what
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
-        super().reset(seed=seed)
+    def begin(self, seed: int | None) -> None:
         self.env = KEPT[self.what](self)
-        self.at = 0
-        return self.observation_space.sample(), {}
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        self.at += 1
-        return self.observation_space.sample(), 1.0, self.at == 3, False, {}
+    def obs(self) -> Any:
+        return self.observation_space.sample()
 
 
 @pytest.mark.parametrize('what', KEPT)
@@ -75,7 +75,7 @@ def test_an_env_may_keep_anything_as_its_env(what: str) -> None:
     one.restart_lost()
     other.load_state_dict(one.state_dict())
     assert np.array_equal(one.obs, other.obs)
-    with pytest.raises(ConfigError, match='what'):
+    with raises(ConfigError):
         check_scheduled(one.envs[0], {'whatt': dict(type='linear', start=1, end=3, decay=9)})
     one.close(), other.close()
 
@@ -131,15 +131,15 @@ def test_an_env_that_is_given_twice_is_refused(name: str) -> None:
     factory = ENV_REGISTRY.build(
         {'type': 'gym', **section}, {k: v for k, v in section.items() if k != 'type'}
     )
-    with pytest.raises(EnvError, match=r'two envs share one \w+ object.*a new env.*without a cache'):
+    with raises(EnvError):
         one = kind.from_factory(factory, width)
         one.reset(), kind.from_factory(factory.for_training(), width)
-    with pytest.raises(EnvError, match='two envs share one'):
+    with raises(EnvError):
         kind.from_factory(factory, 2 * width)
 
 
 def test_functions_that_give_an_env_twice_are_refused_and_new_envs_are_not() -> None:
-    with pytest.raises(EnvError, match='two envs share one'):
+    with raises(EnvError):
         BaseEnvManager([lambda: ONE] * 2)
     factory = GymEnvFactory(dict(env_id='CartPole-v1', wrappers=['RecordEpisodeStatistics']))
     copies = [factory, pickle.loads(pickle.dumps(factory)), copy.deepcopy(factory), factory.for_training()]
@@ -153,25 +153,21 @@ class Learned(gymnasium.wrappers.NormalizeObservation[Any, Any, Any]):
     """A wrapper of one's own that is one of Gymnasium's."""
 
 
-LEARNING: dict[str, tuple[Any, str]] = {
-    'NormalizeObservation': (dict(wrappers=['NormalizeObservation']), 'normalize_obs'),
-    'NormalizeReward': (dict(wrappers=['NormalizeReward']), 'normalize_reward'),
-    'Learned': (dict(wrappers=[Learned]), 'normalize_obs'),
-    'beneath others': (
-        dict(wrappers=['NormalizeReward', 'RecordEpisodeStatistics', 'TimeAwareObservation']),
-        'normalize_reward',
-    ),
-    'vector': (dict(env_id=LearningVector), 'normalize_obs'),
-    'members': (dict(env_id=LearningMembers), 'normalize_reward'),
+LEARNING: dict[str, Any] = {
+    'NormalizeObservation': dict(wrappers=['NormalizeObservation']),
+    'NormalizeReward': dict(wrappers=['NormalizeReward']),
+    'Learned': dict(wrappers=[Learned]),
+    'beneath others': dict(wrappers=['NormalizeReward', 'RecordEpisodeStatistics', 'TimeAwareObservation']),
+    'vector': dict(env_id=LearningVector),
+    'members': dict(env_id=LearningMembers),
 }
-"""Options of envs whose wrappers learn, and the option of a policy to use."""
+"""Options of envs whose wrappers learn."""
 
 
 @pytest.mark.parametrize('name', LEARNING)
 def test_a_wrapper_that_learns_is_refused_with_the_option_that_does_the_same(name: str) -> None:
-    options, remedy = LEARNING[name]
-    factory = GymEnvFactory({'env_id': 'CartPole-v1', **options})
-    with pytest.raises(EnvError, match=rf'statistics that a wrapper learns .*policy\.{remedy}=True'):
+    factory = GymEnvFactory({'env_id': 'CartPole-v1', **LEARNING[name]})
+    with raises(EnvError):
         factory.create_vector(2) or factory.create()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import ScriptedPolicy
 from fault_envs import (
     FaultEnv,
@@ -98,12 +99,10 @@ def test_raise_names_the_env_and_leaves_nothing(make: Any, kind: str, fault: Any
     manager.reset(seed=SEEDS)
     hurry(manager, fault, place)
     rollout, start = Rollout(manager, ScriptedPolicy().collect_mode), 0.0
-    with pytest.raises(EnvCrashedError) as caught:
+    with raises(EnvCrashedError) as caught:
         for _ in range(6):
             start = time.monotonic()
             rollout.step()
-    for word in [*place_words(place), WORDS[fault]]:
-        assert word in str(caught.value)
     assert isinstance(caught.value, EnvTimeoutError) == (fault in ('sleep', 'spin'))
     if fault in ('sleep', 'spin'):
         assert LIMIT <= time.monotonic() - start < PATIENCE
@@ -197,7 +196,7 @@ def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_ste
 def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
     manager = make('base', [partial(RandomlyFailing, i, 1.0) for i in range(2)], on_error='drop')
     manager.reset(seed=[1, 2])
-    with pytest.raises(EnvCrashedError, match='no env is left'):
+    with raises(EnvCrashedError):
         manager.step(np.zeros(2, np.int64), manager.ready)
     assert manager.closed
 
@@ -205,18 +204,16 @@ def test_when_no_env_is_left_the_run_ends(make: Any) -> None:
 @each_kind
 def test_a_reset_that_never_succeeds_uses_the_budget_up(make: Any, kind: str) -> None:
     env_fn = [partial(FaultEnv, i, 'raise_own' if i == 1 else '', 'reset', 1) for i in range(3)]
-    with pytest.raises(EnvStartError, match=r'env 1, episode 1: reset\(\) raised OwnError'):
+    with raises(EnvStartError):
         make(kind, env_fn).reset(seed=[1, 2, 3])
-    with pytest.raises(EnvCrashedError, match=r'3 faults of envs, 2 are allowed.*OwnError.* \| ') as caught:
+    with raises(EnvCrashedError) as caught:
         make(kind, env_fn, on_error='restart', max_restarts=2).reset(seed=[1, 2, 3])
     assert caught.value.where == 'env.manager.max_restarts'
     manager = make(kind, env_fn, on_error='drop')
     manager.reset(seed=[1, 2, 3])
     assert manager.ready.tolist() == manager.alive.tolist() == [0, 2]
     assert manager.step(np.zeros(2, np.int64), manager.ready).env_id.tolist() == [0, 2]
-    with pytest.raises(
-        ValueError, match=r'step\(\) of env \[0, 1\], of which only \[0, 2\] are (left|ready)'
-    ):
+    with raises(ValueError):
         manager.step(np.zeros(2, np.int64), np.array([0, 1]))
 
 
@@ -248,9 +245,7 @@ def test_a_limit_holds_for_each_env_not_for_all_of_a_worker(make: Any) -> None:
 
 def test_a_constructor_that_hangs_is_a_timeout_of_the_start(make: Any) -> None:
     start = time.monotonic()
-    with pytest.raises(
-        EnvTimeoutError, match=r'reset_timeout: env 1 \(worker pid \d+\) in its constructor did not answer'
-    ):
+    with raises(EnvTimeoutError):
         make('subprocess', failing('spin', 'init'), reset_timeout=LIMIT)
     assert LIMIT <= time.monotonic() - start < PATIENCE and children() == set()
 

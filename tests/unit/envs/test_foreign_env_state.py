@@ -12,6 +12,7 @@ import gymnasium
 import gymnasium.wrappers
 import numpy as np
 import pytest
+from error_texts import raises
 
 import rlframe.envs.gym_env  # noqa: F401  what is not loaded cannot be misused
 from rlframe.envs.state import EnvState, MismatchError
@@ -61,7 +62,7 @@ def test_a_state_makes_nothing_of_a_library_that_acts(name: str) -> None:
     def edit(graph: dict[str, Any]) -> None:
         at(graph, INNER)['attributes']['new'] = add(graph, kind='object', attributes={}, **{'class': name})
 
-    with pytest.raises(MismatchError, match=f'the class {name}'):
+    with raises(MismatchError):
         restored(edit)
 
 
@@ -117,7 +118,7 @@ def test_nodes_that_nobody_wrote_are_refused(value: Any) -> None:
 def test_a_graph_counts_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     restored(lambda graph: None)
     monkeypatch.setenv('RLFRAME_MAX_STATE_VALUES', '10')
-    with pytest.raises(CheckpointCorruptError, match='the limit is 10'):
+    with raises(CheckpointCorruptError):
         restored(lambda graph: None)
 
 
@@ -129,7 +130,7 @@ def test_positions_of_generators_stay_within_their_words(position: Any) -> None:
         bits = {'bit_generator': 'MT19937', 'state': state}
         at(graph, INNER)['attributes']['new'] = add(graph, kind='bits', name='MT19937', state=bits)
 
-    with pytest.raises(CheckpointCorruptError, match='position'):
+    with raises(CheckpointCorruptError):
         restored(edit)
     for name in ('MT19937', 'Philox'):
         state = getattr(np.random, name)(0).state
@@ -137,11 +138,11 @@ def test_positions_of_generators_stay_within_their_words(position: Any) -> None:
         (state['state'] if name == 'MT19937' else state)['pos' if name == 'MT19937' else 'buffer_pos'] = (
             position
         )
-        with pytest.raises(ValueError, match='position'):
+        with raises(ValueError):
             bit_state.checked_bits(state)
     whole = seed.global_rng_state()
     kind, words, _, *rest = whole['numpy']
-    with pytest.raises(ValueError, match='position'):
+    with raises(ValueError):
         seed.set_global_rng_state({**whole, 'numpy': (kind, words, position, *rest)})
 
 
@@ -179,5 +180,5 @@ def test_generators_that_would_only_say_zero_are_refused(name: str) -> None:
         state['state']['key'] = np.zeros(624, np.uint32)
     else:
         state['state'] = {'state': 0, 'inc': 0}
-    with pytest.raises(ValueError, match='random generator'):
+    with raises(ValueError):
         bit_state.checked_bits(state)

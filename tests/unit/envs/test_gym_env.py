@@ -6,6 +6,7 @@ from typing import Any
 
 import gymnasium
 import pytest
+from error_texts import raises
 from fakes import CountingEnv
 
 from rlframe.envs.gym_env import GymEnvFactory
@@ -26,15 +27,15 @@ def test_ids_classes_factories_and_modules_are_understood() -> None:
 
 
 def test_an_unknown_id_names_the_nearest_one() -> None:
-    with pytest.raises(EnvError, match="Did you mean 'CartPole-v1'"):
+    with raises(EnvError):
         make('CartPol-v1')
-    with pytest.raises(EnvError, match='cannot make'):
+    with raises(EnvError):
         make('CartPole-v1', kwargs={'no_such_option': 1})
-    with pytest.raises(EnvError, match="no module named 'no_such_module'"):
+    with raises(EnvError):
         make('no_such_module:Env')
-    with pytest.raises(EnvError, match=r'gymnasium\.Env'):
+    with raises(EnvError):
         make(lambda: 3)
-    with pytest.raises(ConfigError, match='a class or a factory'):
+    with raises(ConfigError):
         make(3)
 
 
@@ -55,7 +56,7 @@ def test_wrappers_are_put_on_innermost_first() -> None:
     )
     names = [type(env).__name__, type(env.env).__name__, type(env.env.env).__name__]
     assert names == ['RecordEpisodeStatistics', 'TimeLimit', 'FlattenObservation']
-    with pytest.raises(ConfigError, match="no wrapper 'TimeLimits'"):
+    with raises(ConfigError):
         make('CartPole-v1', wrappers=['TimeLimits'])
-    with pytest.raises(ConfigError, match='module:Class'):
+    with raises(ConfigError):
         make('CartPole-v1', wrappers=[3])

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from games import CountingPlayers, Nim, TurnGame
 from gymnasium import spaces
 
@@ -70,7 +71,7 @@ def test_a_game_that_is_not_decided_by_its_seed_cannot_go_on() -> None:
 
     env = player_env(Forgetful(), 'Forgetful')
     env.reset(seed=0)
-    with pytest.raises(EnvContractError, match=r'Forgetful: .* another position.*must decide'):
+    with raises(EnvContractError):
         env.set_state(env.get_state())
 
 
@@ -79,38 +80,36 @@ def test_players_of_different_spaces_are_refused() -> None:
         def action_space(self, agent: str) -> Any:
             return spaces.Discrete(3 if agent == 'first' else 4)
 
-    with pytest.raises(
-        IncompatibleError, match=r'second has the action_space Discrete\(4\), first has.*supersuit'
-    ):
+    with raises(IncompatibleError):
         player_env(Unequal(), 'Unequal')
-    with pytest.raises(IncompatibleError, match='not a game of several players'):
+    with raises(IncompatibleError):
         PettingZooEnvFactory({'env_id': 'builtins:dict'}).make()
 
 
 @pytest.mark.parametrize(
-    'obs, error, text',
+    ('obs', 'error'),
     [
-        (np.zeros(5), EnvContractError, r'the obs of player 0 is of shape \(5,\)'),
-        (np.array(['a'] * 11), EnvContractError, 'dtype <U1'),
-        (np.full(11, np.nan), NonFiniteError, 'the obs of player 0 is'),
+        (np.zeros(5), EnvContractError),
+        (np.array(['a'] * 11), EnvContractError),
+        (np.full(11, np.nan), NonFiniteError),
     ],
 )
-def test_observations_are_checked(obs: Any, error: type[Exception], text: str) -> None:
+def test_observations_are_checked(obs: Any, error: type[Exception]) -> None:
     game = Nim(10)
     game.last = lambda: (obs, 0, False, False, {})  # type: ignore[method-assign]
     env = player_env(game, 'Nim')
-    with pytest.raises(error, match=text):
+    with raises(error):
         env.reset(seed=0)
 
 
 def test_rewards_are_checked_and_missing_parts_are_named() -> None:
     env = CountingPlayers(0, reward=lambda *place: float('inf'))
     env.reset(seed=0)
-    with pytest.raises(NonFiniteError, match='rewards of its players'):
+    with raises(NonFiniteError):
         env.step(np.zeros(2, int))
     game = TurnGame(masked=True)
     game.last = lambda: ({'observation': np.zeros(4)}, 0, False, False, {})  # type: ignore[method-assign]
-    with pytest.raises(EnvContractError, match=r"player \d has no part 'action_mask'"):
+    with raises(EnvContractError):
         player_env(game, 'Masked').reset(seed=0)
 
 
@@ -149,22 +148,20 @@ def test_continuous_actions_and_nested_observations_pass_unchanged() -> None:
     np.testing.assert_array_equal(view.obs['1']['far'][:, 1], [[0, 1, 0]] * 2)
 
 
-@pytest.mark.parametrize(
-    ('env_id', 'near'), [('classic.tictactoe_v2', 'tictactoe_v3'), ('clasic.tictactoe_v3', 'classic')]
-)
-def test_unknown_ids_name_the_nearest(env_id: str, near: str) -> None:
+@pytest.mark.parametrize('env_id', ['classic.tictactoe_v2', 'clasic.tictactoe_v3'])
+def test_unknown_ids_name_the_nearest(env_id: str) -> None:
     pytest.importorskip('pettingzoo')
-    with pytest.raises(EnvError, match=rf"env\.env_id: pettingzoo.* has no .*Did you mean '{near}'"):
+    with raises(EnvError):
         PettingZooEnvFactory({'env_id': env_id}).make()
 
 
 def test_bad_ids_and_arguments_say_what_is_wrong() -> None:
-    for env_id, text in (('nowhere:x', "no module named 'nowhere'"), ('games:Nimm', "has no 'Nimm'")):
-        with pytest.raises(EnvError, match=text):
+    for env_id in ('nowhere:x', 'games:Nimm'):
+        with raises(EnvError):
             PettingZooEnvFactory({'env_id': env_id}).make()
-    with pytest.raises(EnvError, match=r'env\.kwargs: .*stick'):
+    with raises(EnvError):
         PettingZooEnvFactory({'env_id': 'games:Nim', 'kwargs': {'stick': 3}}).make()
-    with pytest.raises(ConfigError, match='an id, a class or a factory'):
+    with raises(ConfigError):
         PettingZooEnvFactory({'env_id': 7}).make()
 
 
@@ -172,12 +169,12 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Any:
         raise ModuleNotFoundError("No module named 'chess'", name='chess')
 
-    with pytest.raises(MissingDependencyError, match="No module named 'chess'"):
+    with raises(MissingDependencyError):
         PettingZooEnvFactory({'env_id': none}).make()
     for name in [name for name in sys.modules if name.split('.')[0] == 'pettingzoo']:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, 'pettingzoo', None)
-    with pytest.raises(MissingDependencyError, match=r'pip install "rlframe\[pettingzoo\]"'):
+    with raises(MissingDependencyError):
         PettingZooEnvFactory({'env_id': 'classic.tictactoe_v3'}).make()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from fakes import STEP, ScriptedPolicy
 from gymnasium import spaces
 from tensor_envs import Changed, counting_tensors
@@ -76,28 +76,20 @@ def test_the_seed_decides_and_first_states_are_those_of_gymnasium(kind: Any) -> 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert device_of('auto').type in ('cpu', 'cuda')
-    with pytest.raises(DeviceError, match=r"env\.kwargs: no device 'cuda:77'"):
+    with raises(DeviceError):
         TorchCartPole(2, 'cuda:77')
 
 
 BROKEN = {
-    'shape': (0, lambda x: x[:, :3], 'gave obs as a tensor of shape [4, 3]'),
-    'dtype': (
-        0,
-        lambda x: x.double(),
-        'torch.float64, on cpu, expected a tensor of shape [4, 4], torch.float32',
-    ),
-    'device': (
-        0,
-        lambda x: x.to('meta'),
-        'on meta, expected a tensor of shape [4, 4], torch.float32, on cpu',
-    ),
-    'an array': (0, lambda x: x.numpy(), 'gave obs as ndarray of shape [4, 4]'),
-    'a column of rewards': (1, lambda x: x[:, None], 'gave reward as a tensor of shape [4, 1]'),
-    'float flags': (2, lambda x: x.float(), 'gave terminated as a tensor of shape [4], torch.float32'),
-    'int flags': (3, lambda x: x.long(), 'gave truncated as a tensor of shape [4], torch.int64'),
-    'last obs of some': (4, lambda x: x[:1], "gave info['final_obs'] as a tensor of shape [1, 4]"),
-    'no last obs': (4, None, "step() gave no info['final_obs']"),
+    'shape': (0, lambda x: x[:, :3]),
+    'dtype': (0, lambda x: x.double()),
+    'device': (0, lambda x: x.to('meta')),
+    'an array': (0, lambda x: x.numpy()),
+    'a column of rewards': (1, lambda x: x[:, None]),
+    'float flags': (2, lambda x: x.float()),
+    'int flags': (3, lambda x: x.long()),
+    'last obs of some': (4, lambda x: x[:1]),
+    'no last obs': (4, None),
 }
 
 
@@ -105,13 +97,13 @@ BROKEN = {
     ('case', 'after'), [*((case, 20) for case in BROKEN), ('shape', 0), ('float flags', 0)]
 )
 def test_tensors_that_are_not_as_declared_are_refused_by_name(case: str, after: int) -> None:
-    place, change, text = BROKEN[case]
+    place, change = BROKEN[case]
     manager = TensorEnvManager(Changed(4, place, change, after))
     manager.reset(seed=[1, 2, 3, 4])
     action = torch.zeros(4, dtype=torch.int64)
     for _ in range(after):
         manager.device_step(action)
-    with pytest.raises(EnvContractError, match=re.escape(text)):
+    with raises(EnvContractError):
         manager.device_step(action)
 
 
@@ -133,32 +125,28 @@ def test_envs_that_declare_what_they_cannot_are_refused() -> None:
         def reset(self, **options: Any) -> Any:
             return super().reset(**options)[0]
 
-    for kind, error, text in (
-        (Nested, IncompatibleError, 'have a Box of observations'),
-        (NextStep, EnvContractError, 'expected AutoresetMode.SAME_STEP'),
-        (NoDevice, EnvContractError, 'device, a torch.device'),
+    for kind, error in (
+        (Nested, IncompatibleError),
+        (NextStep, EnvContractError),
+        (NoDevice, EnvContractError),
     ):
-        with pytest.raises(error, match=text):
+        with raises(error):
             TensorEnvManager(kind(3))
-    with pytest.raises(EnvContractError, match=r'reset\(\) returned a tensor of shape \[3, 4\]'):
+    with raises(EnvContractError):
         TensorEnvManager(OldReset(3, 'cpu')).reset(seed=[0, 1, 2])
 
 
 def test_env_and_manager_that_do_not_fit_are_refused() -> None:
-    for section, error, text in (
-        (dict(env_id='CartPole-v1'), EnvError, "'CartPole-v1' is none"),
-        (
-            dict(env_id=TorchCartPole, frame_stack=2),
-            EnvError,
-            r'env\.frame_stack: envs of tensors are not wrapped',
-        ),
-        (dict(env_id=TorchCartPole, action_mask=True), EnvError, r'env\.action_mask'),
-        (dict(env_id=TorchCartPole, wrappers=['FlattenObservation']), EnvError, r'env\.wrappers'),
-        (dict(env_id=TorchCartPole, kwargs=dict(colour=1)), EnvStartError, "'colour'"),
+    for section, error in (
+        (dict(env_id='CartPole-v1'), EnvError),
+        (dict(env_id=TorchCartPole, frame_stack=2), EnvError),
+        (dict(env_id=TorchCartPole, action_mask=True), EnvError),
+        (dict(env_id=TorchCartPole, wrappers=['FlattenObservation']), EnvError),
+        (dict(env_id=TorchCartPole, kwargs=dict(colour=1)), EnvStartError),
     ):
-        with pytest.raises(error, match=text):
+        with raises(error):
             TensorEnvManager.from_factory(GymEnvFactory(section), 2)
-    with pytest.raises(EnvError, match=r"got 'gym_vector', expected 'torch_vector'"):
+    with raises(EnvError):
         GymVectorEnvManager.from_factory(GymEnvFactory(dict(env_id=TorchCartPole)), 2)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from error_texts import raises
+from zoo import Toy
 
 import rlframe
 from rlframe.app.list_envs import envs_text
@@ -130,19 +132,17 @@ def test_an_env_of_envpool_gets_a_config_by_its_spaces() -> None:
     assert (main_config.env.env_id, create_config.env.type) == ('OnlyHere-v1', 'gym')
     assert (create_config.env_manager.type, create_config.policy.type) == ('env_pool', 'ppo')
     assert 'stop_value' not in main_config.env  # EnvPool's own threshold may be that of the family
-    with pytest.raises(EnvError, match=r'2 players.*list env pettingzoo:'):
+    with raises(EnvError):
         starting_config('envpool:AtOnce-v1')
-    with pytest.raises(EnvError, match=r'2 players.*env\.type=pettingzoo.*envpool:Turns-v1'):
+    with raises(EnvError):
         starting_config('Turns-v1', manager='env_pool')
-    with pytest.raises(EnvError, match=r'env\.kwargs\.max_episode_steps: .*ends by its rules'):
+    with raises(EnvError):
         PoolGame('Turns-v1', max_episode_steps=3)
-    with pytest.raises(IncompatibleError, match=r"'OnlyHere-v1' is no game in which players move in turn"):
+    with raises(IncompatibleError):
         PoolGame('OnlyHere-v1')
-    with pytest.raises(
-        EnvError, match=r"env\.env_id: EnvPool has no task 'OnlyHer-v1'\. Did you mean 'OnlyHere-v1'"
-    ):
+    with raises(EnvError):
         starting_config('envpool:OnlyHer-v1')
-    with pytest.raises(MissingDependencyError, match='libQt5Core'):
+    with raises(MissingDependencyError):
         starting_config('envpool:OnlyHere-v1', options={'kwargs': {'library': True}})
 
 
@@ -315,18 +315,15 @@ def test_a_misspelt_id_of_a_package_that_is_installed_names_the_nearest(
     assert "Did you mean 'highway-known-v0'" in capsys.readouterr().err
 
 
-class TwoRewards(gymnasium.Env[Any, Any]):
+class TwoRewards(Toy):
     """Gives the rewards 1 and 10."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
     reward_space = gymnasium.spaces.Box(0, 10, (2,), np.float32)
+    length = None
 
-    def reset(self, **_: Any) -> Any:
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        return np.zeros(2, np.float32), np.array([1, 10], np.float32), False, False, {}
+    def act(self, action: Any) -> Any:
+        return np.array([1, 10], np.float32)
 
 
 def test_a_vector_of_rewards_is_weighted_or_says_how(tmp_path: Path) -> None:
@@ -334,7 +331,7 @@ def test_a_vector_of_rewards_is_weighted_or_says_how(tmp_path: Path) -> None:
     _, reward, _, _, info = env.step(0)
     assert reward == 3.0
     assert info['vector_reward'].tolist() == [1, 10]
-    with pytest.raises(ConfigError, match=r'env\.wrappers: the env gives rewards of shape \(2,\)'):
+    with raises(ConfigError):
         WeightedReward(TwoRewards(), [1.0])
-    with pytest.raises(EnvContractError, match=r'WeightedReward.*weights='):
+    with raises(EnvContractError):
         rlframe.train(env=TwoRewards, policy='ppo', folder=tmp_path / 'run', progress=False)

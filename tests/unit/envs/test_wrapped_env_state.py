@@ -83,7 +83,7 @@ def test_envs_that_their_saved_state_does_not_fit_begin_anew_and_say_why() -> No
 def test_a_checkpoint_says_which_envs_are_not_saved_and_why(
     cwd: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    main, create = config_pair(env={'env_id': 'closed_env:ClosedCartPole', 'collector_env_num': 2})
+    main, create = config_pair(env={'env_id': 'zoo:ClosedCartPole', 'collector_env_num': 2})
     with SerialPipeline(config.compile_config(main, create, seed=1)) as pipeline:
         for _ in range(3):
             pipeline.step()

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from exported import SpaceEnv, WideEnv, as_eval_builds_it, observations, same, trained
+from error_texts import raises
+from exported import SpaceEnv, as_eval_builds_it, observations, same, trained
 from gymnasium.wrappers import FrameStackObservation
+from zoo import SampledEnv
 
 import rlframe
 from rlframe.data.observation import pack
@@ -80,7 +82,7 @@ def test_a_mask_is_obeyed_beside_the_observation_and_in_it(where: str, action: s
         free += not np.array_equal(loaded.act(inner, np.ones_like(mask)), expected)
     assert free > 0, 'a policy that wants what is allowed shows nothing'
     batch = {'observation': [inner] * 3, 'action_mask': np.stack([mask] * 3)}
-    with pytest.raises(ObservationError, match='observation'):
+    with raises(ObservationError):
         loaded.act(batch)
     assert len(loaded.act([whole] * 3)) == 3
 
@@ -88,13 +90,13 @@ def test_a_mask_is_obeyed_beside_the_observation_and_in_it(where: str, action: s
 def test_masks_that_are_missing_doubled_or_unknown_are_refused() -> None:
     masked, _ = pair('dqn', dict(env_id=SpaceEnv, kwargs=dict(obs='Box', mask='info')))
     obs, mask = np.zeros(4, np.float32), np.ones(4, np.int8)
-    with pytest.raises(ObservationError, match=r'there is none: act\(obs, action_mask\).*which of 4'):
+    with raises(ObservationError):
         masked.act(obs)
-    with pytest.raises(ObservationError, match='two masks'):
+    with raises(ObservationError):
         masked.act({'observation': obs, 'action_mask': mask}, mask)
-    with pytest.raises(ObservationError, match=r'the shape is \(3,\), not \(4,\)'):
+    with raises(ObservationError):
         masked.act(obs, mask[:3])
-    with pytest.raises(ObservationError, match=r'the shape is .*for one env'):
+    with raises(ObservationError):
         masked.act(np.stack([obs] * 2), mask)
     assert masked.act(np.stack([obs] * 2), np.stack([mask] * 2)).shape == (2,)
 
@@ -138,40 +140,40 @@ def test_frames_are_stacked_as_the_wrapper_stacks_them(kwargs: dict[str, str]) -
 
 
 def test_the_number_of_envs_of_running_episodes_cannot_change() -> None:
-    loaded, _ = pair('r2d2', dict(env_id=WideEnv))
+    loaded, _ = pair('r2d2', dict(env_id=SampledEnv))
     obs = observations(loaded.observation_space, 3)
     loaded.act(obs)
-    with pytest.raises(ObservationError, match='got 1, expected 3'):
+    with raises(ObservationError):
         loaded.act(obs[0])
-    with pytest.raises(ObservationError, match='trained without action masks'):
+    with raises(ObservationError):
         loaded.act(obs, np.ones((3, 4), np.int8))
     loaded.reset(np.array([False, True, False]))
-    with pytest.raises(ObservationError, match='got 2, expected 3'):
+    with raises(ObservationError):
         loaded.act(obs[:2])
     loaded.reset()
     assert isinstance(loaded.act(obs[0]), int)
 
 
 def test_what_is_loaded_says_what_it_is_and_refuses_what_is_not_of_its_space() -> None:
-    loaded, _ = pair('sac', dict(env_id=WideEnv, kwargs=dict(action='Box')))
-    assert loaded.observation_space == WideEnv.OBS['Box'] and loaded.action_space == WideEnv.ACTIONS['Box']
-    assert 'sac' in repr(loaded) and 'WideEnv' in repr(loaded) and not loaded.is_stateful
+    loaded, _ = pair('sac', dict(env_id=SampledEnv, kwargs=dict(action='Box')))
+    assert (
+        loaded.observation_space == SampledEnv.OBS['Box'] and loaded.action_space == SampledEnv.ACTIONS['Box']
+    )
+    assert 'sac' in repr(loaded) and 'SampledEnv' in repr(loaded) and not loaded.is_stateful
     inside = np.array([0.0, 0.0, 0.0, 3.0])
     assert loaded.act(inside).shape == (3, 1) and loaded.act(inside[None]).shape == (1, 3, 1)
-    with pytest.raises(ObservationError, match=r'obs: .*space; got 91.0, expected a number in \[0, 90\]'):
+    with raises(ObservationError):
         loaded.act([[0.0, 0.0, 90.0, 3.0], [0.0, 0.0, 91.0, 3.0]])
-    with pytest.raises(
-        ObservationError, match=r"got 'float64 of shape \(3,\)', expected float32 of shape \(4,\)"
-    ):
+    with raises(ObservationError):
         loaded.act(np.zeros(3))
     with pytest.raises(NonFiniteError):
         loaded.act([0.0, 0.0, 0.0, float('nan')])
-    with pytest.raises(DeviceError, match='cuda:99'):
+    with raises(DeviceError):
         rlframe.load(loaded.path, device='cuda:99')
 
 
 def test_loading_disturbs_no_generator_and_leaves_the_folder_as_it_was() -> None:
-    loaded, _ = pair('dqn', dict(env_id=WideEnv), dict(model=dict(noisy=True)))
+    loaded, _ = pair('dqn', dict(env_id=SampledEnv), dict(model=dict(noisy=True)))
     state, files = torch.get_rng_state(), {p.name: p.read_bytes() for p in loaded.path.iterdir()}
     again = rlframe.load(loaded.path)
     rows = observations(again.observation_space, 50)
@@ -182,11 +184,11 @@ def test_loading_disturbs_no_generator_and_leaves_the_folder_as_it_was() -> None
 
 
 def test_neither_the_env_nor_the_run_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, _ = pair('dqn', dict(env_id=WideEnv))
+    loaded, _ = pair('dqn', dict(env_id=SampledEnv))
     elsewhere = tmp_path / 'elsewhere' / 'my policy'
     elsewhere.parent.mkdir()
     loaded.path.rename(elsewhere)
-    for name in ('exported', 'space_envs', 'rlframe.envs.gym_env'):
+    for name in ('zoo', 'space_envs', 'rlframe.envs.gym_env'):
         monkeypatch.setitem(sys.modules, name, None)  # importing it fails
     obs = [0.5, 1.0, 20.0, 3.5]
     assert rlframe.load(elsewhere).act(obs) == loaded.act(obs)
@@ -214,19 +216,19 @@ def test_a_policy_of_ones_own_is_imported_only_where_that_is_allowed(
     (tmp_path / 'contrary_dqn.py').write_text(OWN, encoding='utf-8')
     monkeypatch.syspath_prepend(str(tmp_path))
     try:
-        run = trained('contrary_dqn', dict(env_id=WideEnv), imports=['contrary_dqn'])
+        run = trained('contrary_dqn', dict(env_id=SampledEnv), imports=['contrary_dqn'])
         path = export_policy(run)['artifact']
-        with pytest.raises(IncompatibleError, match=r'best_action gives other actions.* of 32.*Override'):
+        with raises(IncompatibleError):
             export_policy(run, ['torch_export'])
         assert not (path.parent / 'policy.pt2').exists()
-        rows = observations(WideEnv.OBS['Box'], 30)
+        rows = observations(SampledEnv.OBS['Box'], 30)
         expected = answer(as_eval_builds_it(run), rows)
     finally:
         POLICY_REGISTRY._classes.pop('contrary_dqn', None)
         sys.modules.pop('contrary_dqn', None)
     assert 'trust=True' in (path / 'README.md').read_text(encoding='utf-8')
     monkeypatch.setenv('RLFRAME_TRUST_KEY', 'k' * 32)  # as if somebody else had exported it
-    with pytest.raises(UnsafeCheckpointError, match=r"(?s)import_names=\['contrary_dqn'\].*trust=True"):
+    with raises(UnsafeCheckpointError):
         rlframe.load(path)
     assert 'contrary_dqn' not in sys.modules
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from error_texts import raises
 from torch import nn
 
 from rlframe.errors import ConfigError
@@ -45,6 +46,6 @@ def test_the_critic_has_widths_of_its_own(name: str, core: str | None) -> None:
 
 def test_a_shared_encoder_has_one_list_of_widths() -> None:
     model = dict(share_encoder=True, critic_hidden_size_list=[8])
-    with pytest.raises(ConfigError, match=r"critic_hidden_size_list: .*share.*expected None, or .*'images'"):
+    with raises(ConfigError):
         create_policy('ppo', env='CartPole-v1', model=model)
     assert {name for name, model in FIELDS.items() if 'core' in model and 'dueling' not in model} <= {*BOTH}

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from torch import distributions as reference
 
 from rlframe.data import EnvSpec
@@ -210,18 +211,13 @@ def test_parameters_count_where_their_class_is_chosen() -> None:
         assert torch.equal(is_other, torch.from_numpy(action[:, 0] == k)), k
     parts = dict(a=SPACES['MultiBinary'], b=gymnasium.spaces.Tuple([SPACES['Box']] * 3))
     two = dict(c=gymnasium.spaces.Discrete(3), d=gymnasium.spaces.Discrete(3))
-    for given, what in (
-        (parts, 'no choice'),
-        (parts | two, 'several choices'),
-    ):  # a MultiBinary has an n, too
-        with pytest.raises(
-            IncompatibleError, match=rf'policy\.parameters_of_choice: .*{what}.*one Discrete\(n\) beside'
-        ):
+    for given in (parts, parts | two):  # a MultiBinary has an n, too
+        with raises(IncompatibleError):
             distribution_for(by_rows(gymnasium.spaces.Dict(given)), True)
 
 
 def test_another_space_is_refused_by_name() -> None:
-    with pytest.raises(IncompatibleError, match='Text'):
+    with raises(IncompatibleError):
         distribution_for(gymnasium.spaces.Text(3))
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from boundary import boundary
+from error_texts import raises
 from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -146,7 +147,7 @@ def test_layout_that_takes_channels_for_a_side_of_the_image_is_refused(
     if is_good:
         make_reader(space, 'relu', None, layout)
         return
-    with pytest.raises(IncompatibleError, match=r"policy\.model\.image_layout: obs of shape .*'auto'"):
+    with raises(IncompatibleError):
         make_reader(space, 'relu', None, layout)
 
 
@@ -211,33 +212,21 @@ def test_an_option_names_the_encoder_and_its_width() -> None:
 SMALL = spaces.Box(0, 1, (10, 10, 1))
 LAYERS = r'conv_layers.*\[channels, kernel size, stride\]'
 REFUSED: list[tuple[Any, dict[str, Any], str]] = [
-    (
-        spaces.Box(0, 1, (4,)),
-        {'conv_layers': [[8, 3, 1]]},
-        r'policy\.model\.conv_layers.*Box\(0\.0, 1\.0, \(4,.*height, width',
-    ),
-    (
-        spaces.Box(0, 255, (84, 84, 6), np.uint8),
-        {'image_layout': 'chw', 'conv_layers': [[8, 8, 4]]},
-        r'obs of shape \[84, 84, 6\].*channels x height x width, 84 channels of 84x6.*image_layout',
-    ),
-    (
-        spaces.Dict(eye=spaces.Box(0, 255, (10, 10, 3), np.uint8)),
-        {'conv_layers': [[8, 5, 2], [8, 4, 1]]},
-        r"convolution 2.*4x4 and reads 3x3: obs\['eye'\].*3 channels of 10x10",
-    ),
-    *((SMALL, {'conv_layers': layers}, LAYERS) for layers in ([3], [[8, 3]], [[8, 3, 0]], [[8, 3, True]])),
-    (ATARI, {'encoder': 'impala', 'conv_layers': [[8, 3, 1]]}, r'model\.conv_layers'),
-    (ATARI, {'encoder_width': 2.0}, r'model\.encoder_width'),
-    (spaces.Box(0, 1, (4,)), {'encoder': 'nature'}, r'policy\.model\.encoder'),
-    (spaces.Box(0, 255, (20, 20, 3), np.uint8), {'encoder': 'nature'}, r'policy\.model\.encoder'),
+    (spaces.Box(0, 1, (4,)), {'conv_layers': [[8, 3, 1]]}),
+    (spaces.Box(0, 255, (84, 84, 6), np.uint8), {'image_layout': 'chw', 'conv_layers': [[8, 8, 4]]}),
+    (spaces.Dict(eye=spaces.Box(0, 255, (10, 10, 3), np.uint8)), {'conv_layers': [[8, 5, 2], [8, 4, 1]]}),
+    *((SMALL, {'conv_layers': layers}) for layers in ([3], [[8, 3]], [[8, 3, 0]], [[8, 3, True]])),
+    (ATARI, {'encoder': 'impala', 'conv_layers': [[8, 3, 1]]}),
+    (ATARI, {'encoder_width': 2.0}),
+    (spaces.Box(0, 1, (4,)), {'encoder': 'nature'}),
+    (spaces.Box(0, 255, (20, 20, 3), np.uint8), {'encoder': 'nature'}),
 ]
 
 
-@pytest.mark.parametrize(('space', 'options', 'words'), REFUSED)
-def test_encoders_that_do_not_fit_are_refused(space: Any, options: dict[str, Any], words: str) -> None:
+@pytest.mark.parametrize(('space', 'options'), REFUSED)
+def test_encoders_that_do_not_fit_are_refused(space: Any, options: dict[str, Any]) -> None:
     spec = EnvSpec(space, spaces.Discrete(2), name='Toy')
-    with pytest.raises((ConfigError, IncompatibleError), match=words):
+    with raises(ConfigError, IncompatibleError):
         create_policy({'type': 'dqn', 'model': options}, spec)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from fakes import config_pair
 
 from rlframe import config
@@ -51,7 +52,7 @@ def test_the_weights_of_pipelines_and_learners_are_taken(saved: Path, tmp_path: 
 def test_what_holds_no_network_is_refused(tmp_path: Path) -> None:
     for state in ({}, {'policy': {}}, {'learner': {'progress': {}}}):
         path = save_checkpoint(tmp_path / 'saved', state)
-        with pytest.raises(CheckpointMismatchError, match='contains no policy network') as caught:
+        with raises(CheckpointMismatchError) as caught:
             make(path)
         assert caught.value.where == str(path)
 
@@ -71,7 +72,7 @@ def test_pixels_are_bytes_until_the_network(cwd: Path, monkeypatch: Any) -> None
     monkeypatch.setattr(
         ImageEncoder, 'forward', lambda self, obs: read.append(obs.dtype) or forward(self, obs)
     )
-    pair = config_pair('dqn', 'image_env:Dot', env=dict(frame_stack=4), learn=dict(random_shift=2))
+    pair = config_pair('dqn', 'zoo:Dot', env=dict(frame_stack=4), learn=dict(random_shift=2))
     with SerialPipeline(compile_config(*pair, seed=0)) as pipeline:
         for _ in range(3):
             pipeline.step()

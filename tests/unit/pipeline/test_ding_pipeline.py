@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from easydict import EasyDict
+from error_texts import raises
 from fakes import counting_manager
 from games import counting_players
 
@@ -261,7 +262,7 @@ def test_policies_of_di_engines_form_play_games() -> None:
     modes = [policy.collect_mode for policy in policies]
     episodes, infos = BattleEpisodeSerialCollector({}, counting_players(2), modes).collect()
     assert len(episodes) == 2 and len(infos[0]) == 2 and all(len(own) == 2 for own in episodes)
-    with pytest.raises(ConfigError, match='episode_1v1'):
+    with raises(ConfigError):
         BattleSampleSerialCollector({}, counting_players(2), modes).collect()
     evaluator = BattleInteractionSerialEvaluator(
         {'n_episode': 2}, counting_players(2), [p.eval_mode for p in policies]
@@ -294,7 +295,7 @@ def test_several_rewards_in_a_row_are_refused() -> None:
     )
     obs = np.zeros(2, np.float32)
     row = {'obs': obs, 'next_obs': obs, 'action': 0, 'reward': np.zeros(3, np.float32), 'done': False}
-    with pytest.raises(ValueError, match=r'rewards of the shape \[4, 3\] for \[4\] rows'):
+    with raises(ValueError):
         learner.train([row] * 4)
 
 
@@ -309,7 +310,7 @@ def test_policy_is_created_from_a_section_with_sizes() -> None:
     assert box.action_space.shape == (2,)
     ppo = {'type': 'ppo', 'action_space': 'continuous', 'model': {'obs_shape': 3, 'action_shape': 1}}
     assert create_policy(ppo).get_attribute('spec').action_space.shape == (1,)
-    with pytest.raises(ConfigError, match=r'policy.model.obs_shape.*env_manager.spec'):
+    with raises(ConfigError):
         create_policy({'type': 'dqn', 'model': {'action_shape': 2}})
 
 
@@ -338,7 +339,7 @@ def test_seeds_of_a_manager_are_those_that_its_envs_begin_with(manager: str) -> 
     env.seed(7)
     SampleSerialCollector({}, env, OwnPolicy().collect_mode)
     assert np.array_equal(env.obs, first)
-    with pytest.raises(ValueError, match='seeds for the envs'):
+    with raises(ValueError):
         env.seed([1, 2, 3])
     env.close()
 
@@ -394,7 +395,7 @@ def test_unique_ids_of_items_may_be_texts() -> None:
     buffer.update(info | {'replay_unique_id': ['buffer_0', 'buffer_1', 'buffer_2']})
     rows: Any = buffer.sample(3, 0)
     assert set(rows['a'].tolist()) == {1}
-    with pytest.raises(ValueError, match="such as 'buffer_12', got 'mine'"):
+    with raises(ValueError):
         buffer.update(info | {'replay_unique_id': ['buffer_0', 'mine', 'buffer_2']})
 
 

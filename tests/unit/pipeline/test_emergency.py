@@ -6,6 +6,7 @@ from itertools import cycle
 from typing import Any
 
 import pytest
+from error_texts import raises
 from runs import DQN, PPO, ROOT, records
 
 import rlframe
@@ -63,7 +64,7 @@ def test_a_run_that_users_code_ended_goes_on_from_its_emergency_checkpoint(
     folder = pipeline.folder
     (path,) = folder.glob('ckpt/emergency_*')
     assert any(note.endswith(str(path)) for note in caught.value.__notes__)
-    with pytest.raises(CheckpointNotFoundError, match=f'--resume {path}'):
+    with raises(CheckpointNotFoundError):
         resume(folder)
 
     opened = rlframe.open_run(folder)

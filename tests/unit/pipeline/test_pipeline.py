@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import runs
 import torch
+from error_texts import raises
 from fakes import config_pair
 from memory import R2D2, RECALLING
 from moved_memory import arrays_at
@@ -219,9 +220,7 @@ def test_the_goal_is_that_of_the_config_or_of_the_env_or_none(value: Any, goal: 
     assert make_commander(parallel).stop_value == goal
     said = text_of(check_config('cartpole_dqn', [f'env.stop_value={value}']), 100)
     assert ('mean return' in said) == (goal is not None)
-    with pytest.raises(
-        ConfigError, match=r"env\.stop_value: .*got 'nie', expected a number, 'never' or None"
-    ):
+    with raises(ConfigError):
         config.compile_config(*config.config_pair('cartpole_dqn'), overrides={'env.stop_value': 'nie'})
 
 
@@ -263,7 +262,7 @@ def test_cleanup_closes_envs_logs_and_files_and_may_be_called_twice() -> None:
     pipeline.cleanup()
     pipeline.cleanup()
     assert all(env.closed for env in envs) and logging.getLogger('rlframe').handlers == before
-    with pytest.raises(ValueError, match='closed'):
+    with raises(ValueError):
         pipeline.writer.write({'a': 1}, 0)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 from fakes import config_pair
 
 from rlframe.errors import EnvContractError, NonFiniteError, RLFrameError
@@ -22,14 +23,10 @@ def broken(fault: str, at: int = 57, **kwargs: Any) -> dict[str, Any]:
     return {'env.env_id': BROKEN, 'env.kwargs': {'fault': fault, 'at': at, **kwargs}}
 
 
-CASES: dict[str, tuple[type[RLFrameError], dict[str, Any], tuple[str, ...]]] = {
-    'reset': (EnvContractError, broken('reset: obs of 5', 20), ('env 0, episode 20', 'shape (5,)')),
-    'inf': (NonFiniteError, broken('reward inf'), ('env 0, episode 12, step 2', 'reward is inf')),
-    'loss': (
-        NonFiniteError,
-        {'policy.learn.learning_rate': 1e30},
-        ('train_iter ', 'total_loss', 'gradient norm', 'learning rate 1e+30', 'checkpoint', 'grad_clip_norm'),
-    ),
+CASES: dict[str, tuple[type[RLFrameError], dict[str, Any]]] = {
+    'reset': (EnvContractError, broken('reset: obs of 5', 20)),
+    'inf': (NonFiniteError, broken('reward inf')),
+    'loss': (NonFiniteError, {'policy.learn.learning_rate': 1e30}),
 }
 """What ``bad_input_table`` does not have, and one with a loss; by PPO, as the table trains by DQN."""
 
@@ -42,12 +39,10 @@ def overrides(options: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize('case', CASES)
 def test_the_error_is_named_and_nothing_bad_is_kept(case: str, cwd: Path) -> None:
-    error, options, words = CASES[case]
+    error, options = CASES[case]
     pair = config_pair('ppo', evaluator=dict(eval_freq=10**6), learn=dict(batch_size=16))
-    with pytest.raises(error) as caught:
+    with raises(error):
         serial_pipeline(pair, seed=1, max_env_step=5000, overrides=overrides(options))
-    for word in words:
-        assert word in str(caught.value)
     folder = cwd / 'toy_seed1'
     assert not list(folder.rglob('*.tmp*')) and not list(folder.rglob('.tmp*'))
     assert (folder / 'log.txt').exists()

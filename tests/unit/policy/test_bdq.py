@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 from policy_toys import OBS, apart, random_rows
+from zoo import Dials
 
 import rlframe
 from rlframe.config import compile_config
@@ -23,27 +23,6 @@ from rlframe.policy import create_policy
 COUNTS, SIZE, GAMMA = [2, 3, 4], 6, 0.9
 SPEC: Any = EnvSpec(OBS, spaces.MultiDiscrete(COUNTS), name='Toy-v0')
 IS = np.array([1, 0.5, 0.25, 1, 0.1, 0.7], np.float32)
-
-
-class Dials(gymnasium.Env):
-    """Shows where each of three dials is to stand, of five places; each that stands there earns a third."""
-
-    observation_space = spaces.Box(0, 1, (15,), np.float32)
-    action_space = spaces.MultiDiscrete([5] * 3)
-
-    def _next(self) -> np.ndarray:
-        self._wanted = self.np_random.integers(5, size=3)
-        return np.eye(5, dtype=np.float32)[self._wanted].reshape(-1)
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed)
-        self._left = 8
-        return self._next(), {}
-
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        reward = float((action == self._wanted).mean())
-        self._left -= 1
-        return self._next(), reward, self._left == 0, False, {}
 
 
 def made(spec: Any = SPEC, **cfg: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from error_texts import raises
 from gymnasium import spaces
 from test_graph import make, samples, updated
 from torch._dynamo.utils import counters
@@ -81,5 +82,5 @@ def test_other_faces_are_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_missing_compiler_is_named_before_training(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, 'which', lambda name: None)
-    with pytest.raises(ConfigError, match=r'needs a C\+\+ compiler on the PATH \(g\+\+, clang\+\+, c\+\+\)'):
+    with raises(ConfigError):
         make('dqn', compile=True)

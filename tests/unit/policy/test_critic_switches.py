@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from error_texts import raises
 from test_sac_switches import SIZE, SPEC, batch_of, make
 
 from rlframe.errors import ConfigError
@@ -97,6 +98,5 @@ class Strict(torch.nn.Module):
 def test_a_network_takes_the_switches_that_are_set_or_is_refused() -> None:
     policy = make('sac', SPEC, model=dict(type='strict_toy'))
     assert 'critic_loss' in policy.learn_mode.forward(batch_of())
-    said = "cannot use the network 'strict_toy': got an unexpected keyword argument 'norm'"
-    with pytest.raises(ConfigError, match=said):
+    with raises(ConfigError):
         make('sac', model=dict(type='strict_toy', norm='layer'))

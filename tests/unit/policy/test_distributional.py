@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from policy_toys import PLAIN, apart, random_rows
@@ -104,7 +105,7 @@ def test_targets_of_atoms_lose_no_probability_wherever_the_support_is(
 
 @pytest.mark.parametrize('name', ['c51', 'xqc'])
 def test_atoms_that_float32_cannot_tell_apart_are_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match='float32 cannot tell 51 atoms between'):
+    with raises(ConfigError):
         create_policy(
             {'type': name, 'model': {'v_min': 1e6, 'v_max': 1e6 + 1, 'n_atom': 51}},
             PLAIN if name == 'c51' else ACTOR,

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from policy_toys import random_block
 
 from rlframe.data import Batch, EnvSpec
@@ -151,7 +152,7 @@ def test_fresh_data_are_learned_from_as_without_vtrace(kind: str, other: str) ->
 
 
 def test_traces_longer_than_values_can_be_corrected_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r'learn\.clip_c: .*clip_rho=0\.5.*got 0\.8, expected at most 0\.5'):
+    with raises(ConfigError):
         make(learn=dict(clip_rho=0.5, clip_c=0.8))
 
 

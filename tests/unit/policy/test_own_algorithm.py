@@ -13,6 +13,7 @@ import pytest
 import registrations
 import torch
 from doc_blocks import ROOT, blocks_of
+from error_texts import raises
 from policy_toys import MASKED, PLAIN, random_rows
 
 import rlframe
@@ -188,9 +189,7 @@ def test_masks_hold_whatever_a_policy_overrides(kind: type[DQNPolicy]) -> None:
     modes = policy.collect_mode, policy.greedy_collect_mode, policy.eval_mode
     for forward in (mode.forward for mode in modes):
         if kind is Stubborn:
-            with pytest.raises(
-                ActionMaskError, match=r'Stubborn: .*forbids; got 3, .*\[1, 1, 0, 0\]. self.masked'
-            ):
+            with raises(ActionMaskError):
                 forward(obs, ids)
             assert forward(obs[2:], ids[2:])['action'] == [3], 'no action is allowed where an episode ends'
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from gymnasium import spaces
 from policy_toys import OBS, apart, random_rows
 
@@ -92,7 +93,7 @@ def test_with_a_pass_for_each_choice_a_value_depends_on_its_own_parameters_alone
     # a Tuple of parts says it itself
     assert made(OWN, multi_pass=True).model.critic._own.tolist() == [[1, 1, 0], [0, 0, 1]]
     for given in (None, [[1, 0]], [[1, 0, 0]] * 3, [1, 0, 0], [[1, 2]] * 3):
-        with pytest.raises(IncompatibleError, match=r'policy\.model\.action_mask.*3 rows of 2 numbers'):
+        with raises(IncompatibleError):
             made(multi_pass=True, action_mask=given)
 
 

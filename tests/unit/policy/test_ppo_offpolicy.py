@@ -75,7 +75,7 @@ def test_observations_are_normalised_once_as_the_network_saw_them() -> None:
     ],
 )
 def test_options_of_fresh_data_are_refused(options: dict[str, Any], words: list[str]) -> None:
-    main, create = config_pair(policy='ppo_offpolicy', env_id='fakes:IdentityEnv', **options)
+    main, create = config_pair(policy='ppo_offpolicy', env_id='zoo:IdentityEnv', **options)
     with pytest.raises(ConfigError) as error:
         compile_config(main, create)
     assert all(word in str(error.value) for word in words), str(error.value)

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from action_envs import BoxEnv
+from zoo import BoxEnv
 
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.policy import create_policy

@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import pytest
 from easydict import EasyDict
+from error_texts import raises
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
@@ -103,11 +104,11 @@ def test_a_shift_past_the_image_is_refused(shape: tuple[int, ...]) -> None:
     spec = spec_of(spaces.Box(0, 255, shape, np.uint8))
     check_shift(cfg, spec)
     cfg.learn.random_shift = 7
-    with pytest.raises(IncompatibleError, match=r'images have 7 pixels.*got 7, expected less than 7'):
+    with raises(IncompatibleError):
         check_shift(cfg, spec)
 
 
 def test_a_shift_without_images_is_refused() -> None:
-    with pytest.raises(IncompatibleError, match='only images can be shifted') as caught:
+    with raises(IncompatibleError) as caught:
         policy(spaces.Box(-1, 1, (4,)))
     assert caught.value.where == 'policy.learn.random_shift'

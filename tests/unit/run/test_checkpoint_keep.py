@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from checkpoint_helpers import edit_manifest, newest_good, payload, save_run, state
+from error_texts import raises
 
 from rlframe.errors import CheckpointWriteError
 from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
@@ -81,15 +82,13 @@ def test_the_names_are_set_in_one_step_and_a_disk_that_refuses_leaves_them(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, 'replace', refuse)
-        with pytest.raises(
-            CheckpointWriteError, match=r'iteration_1 is saved, but the name latest .*No space'
-        ):
+        with raises(CheckpointWriteError):
             link_checkpoint(tmp_path / 'iteration_1', 'latest')
     assert names(tmp_path) == ['iteration_1', 'iteration_2', 'latest']
     assert (tmp_path / 'latest').resolve() == tmp_path / 'iteration_2'
     with monkeypatch.context() as patch:
         patch.setattr(os, 'rename', refuse)
-        with pytest.raises(CheckpointWriteError, match='old checkpoints cannot be deleted: No space'):
+        with raises(CheckpointWriteError):
             keep(tmp_path, keep_last=1)
     assert newest_good(tmp_path) == (tmp_path / 'iteration_2', [])
 

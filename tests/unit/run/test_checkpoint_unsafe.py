@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from checkpoint_helpers import MEMBERS, edit_manifest, facts_of, forge, payload, zipped
+from error_texts import raises
 
 from rlframe.errors import CheckpointCorruptError, UnsafeCheckpointError
 from rlframe.run.manifest import read_manifest, write_text
@@ -42,7 +43,7 @@ def test_a_pickle_in_a_member_is_refused_and_not_run(
             assert verify_checkpoint(saved / 'iteration_2')  # the hashes do agree
         else:
             (saved / 'iteration_2' / name).write_bytes(content)
-        with pytest.raises(UnsafeCheckpointError, match='pickle') as caught:
+        with raises(UnsafeCheckpointError) as caught:
             load_checkpoint(saved / 'iteration_2')
         assert caught.value.where == str(saved / 'iteration_2' / name)
     assert not (tmp_path / 'marker').exists()
@@ -52,7 +53,7 @@ def test_a_single_file_that_holds_a_pickle_is_refused(tmp_path: Path) -> None:
     file = tmp_path / 'model.pt'
     for content in payloads(tmp_path / 'marker'):
         file.write_bytes(content)
-        with pytest.raises(UnsafeCheckpointError, match='loading a pickle runs code') as caught:
+        with raises(UnsafeCheckpointError) as caught:
             load_checkpoint(file)
         assert caught.value.where == str(file)
     assert not (tmp_path / 'marker').exists()
@@ -60,7 +61,7 @@ def test_a_single_file_that_holds_a_pickle_is_refused(tmp_path: Path) -> None:
 
 def test_a_listed_foreign_file_is_refused(saved: Path, tmp_path: Path) -> None:
     forge(saved / 'iteration_2', '_dict_checkpoint.pkl', payload(tmp_path / 'marker'))
-    with pytest.raises(CheckpointCorruptError, match=r"'_dict_checkpoint\.pkl' is not part of a checkpoint"):
+    with raises(CheckpointCorruptError):
         load_checkpoint(saved / 'iteration_2')
     assert not (tmp_path / 'marker').exists()
 
@@ -166,7 +167,7 @@ def test_files_of_rows_that_lie_about_their_length_allocate_nothing(saved: Path)
     content['rows'][0] |= {'stop': 900_000_000_000, 'files': ['replay_buffer-13-24.safetensors', big]}
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     forge(path, big, (path / 'replay_buffer-24-33.safetensors').read_bytes())
-    with pytest.raises(CheckpointCorruptError, match='do not fit into'):
+    with raises(CheckpointCorruptError):
         load_checkpoint(path)
 
 
@@ -176,7 +177,7 @@ def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(saved: Path) ->
     content['rows'][0] |= {'files': ['replay_buffer-13-33.safetensors']}
     forge(path, 'replay_buffer.json', json.dumps(content).encode())
     forge(path, 'replay_buffer-13-33.safetensors', (path / 'replay_buffer-24-33.safetensors').read_bytes())
-    with pytest.raises(CheckpointCorruptError, match=r'does not hold 20 rows of columns\.'):
+    with raises(CheckpointCorruptError):
         load_checkpoint(path)
 
 
@@ -185,7 +186,7 @@ def test_a_file_of_rows_with_fewer_than_its_name_says_is_refused(saved: Path) ->
 )
 def test_names_that_lead_elsewhere_are_refused(name: Any, saved: Path) -> None:
     edit_manifest(saved / 'iteration_2', lambda m: m['files'].update({name: facts_of(b'')}))
-    with pytest.raises(CheckpointCorruptError, match='not part') as caught:
+    with raises(CheckpointCorruptError) as caught:
         load_checkpoint(saved / 'iteration_2')
     assert Path(caught.value.where) == saved / 'iteration_2' / 'manifest.json'
 
@@ -209,13 +210,13 @@ def test_a_manifest_without_its_files_or_of_no_version_is_refused(saved: Path) -
     ):
         shutil.copyfile(saved / 'iteration_1' / 'manifest.json', saved / 'iteration_2' / 'manifest.json')
         edit_manifest(saved / 'iteration_2', edit)
-        with pytest.raises(CheckpointCorruptError, match='lists no files'):
+        with raises(CheckpointCorruptError):
             read_manifest(saved / 'iteration_2')
     for text in (b'{}', b'[]', b'{"format_version": 1}', b'{"format_version": "1", "files": {}}', BOMB):
         (saved / 'iteration_2' / 'manifest.json').write_bytes(text)
-        with pytest.raises(CheckpointCorruptError, match=r'manifest\.json'):
+        with raises(CheckpointCorruptError):
             read_manifest(saved / 'iteration_2')
     sealed = write_text({'files': {}}).replace(b'"format_version":2', b'"format_version":1')
     (saved / 'iteration_2' / 'manifest.json').write_bytes(sealed)
-    with pytest.raises(CheckpointCorruptError, match='was changed'):
+    with raises(CheckpointCorruptError):
         read_manifest(saved / 'iteration_2')

@@ -10,7 +10,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import config_pair
+from zoo import Toy
 
 from rlframe import config
 from rlframe.app.scoring import Request, score
@@ -24,29 +26,23 @@ pytestmark = pytest.mark.usefixtures('cwd')
 BAD = {'nothing': None, 'flat': np.zeros((4, 4), np.uint8)}
 
 
-class Filmed(gymnasium.Env[Any, Any]):
+class Filmed(Toy):
     """Its episodes take 1 to 9 steps, as their seeds say; each picture tells how many are left, or is bad."""
 
     observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
     metadata = {'render_modes': ['rgb_array'], 'render_fps': 12}
 
     def __init__(self, render_mode: str | None = None, picture: str = 'step') -> None:
         self.picture = picture
 
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        super().reset(seed=seed)
-        self.left = int(self.np_random.integers(1, 10))
-        return np.zeros(2, np.float32), {}
-
-    def step(self, action: Any) -> Any:
-        self.left -= 1
-        return np.zeros(2, np.float32), 1.0, self.left == 0, False, {}
+    def begin(self, seed: int | None) -> None:
+        self.length = int(self.np_random.integers(1, 10))
 
     def render(self) -> Any:
         if self.picture == 'unknown':
             return super().render()
-        return np.full((16, 16, 3), self.left, np.uint8) if self.picture == 'step' else BAD[self.picture]
+        left = self.length - self.steps
+        return np.full((16, 16, 3), left, np.uint8) if self.picture == 'step' else BAD[self.picture]
 
 
 def trained(env_id: Any, manager: str = 'base', **sections: Any) -> str:
@@ -103,7 +99,7 @@ def test_films_of_training_lie_in_the_run_folder(cwd: Path) -> None:
 def test_films_without_moviepy_are_refused_before_a_run_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, 'moviepy', None)
     pair = config_pair(evaluator={'render': {'render_freq': 0}})
-    with pytest.raises(MissingDependencyError, match=r'render_freq: films need moviepy.*rlframe\[video\]'):
+    with raises(MissingDependencyError):
         SerialPipeline(config.compile_config(*pair, seed=1))
     assert list(Path().iterdir()) == []
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from checkpoint_helpers import edit_manifest
+from error_texts import raises
 from foreign import CREATE, MAIN, reseal, set_policy
 
 import rlframe
@@ -71,7 +72,7 @@ def test_what_needs_only_the_network_works_and_a_resume_says_the_version_first(
         resume(run)
     assert says in str(caught.value).splitlines()[0] and 'can act by its policy' in str(caught.value)
     opened = rlframe.open_run(run)
-    with pytest.raises(RLFrameError, match='cannot change' if version == __version__ else says):
+    with raises(RLFrameError):
         opened.resume(max_train_iter=4)
     uses = {
         'evaluate': lambda: opened.evaluate(2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from error_texts import raises
 
 from rlframe.config import compile_config, config_pair
 from rlframe.errors import ConfigError, ConfigWarning
@@ -51,7 +52,7 @@ def test_an_interval_has_a_length_and_a_unit(value: Any, expected: Every) -> Non
 
 @pytest.mark.parametrize('value', BAD)
 def test_anything_else_is_refused_with_an_example(value: Any) -> None:
-    with pytest.raises(ValueError, match="such as '5000 env steps'"):
+    with raises(ValueError):
         Every.of(value)
 
 
@@ -71,7 +72,7 @@ def test_intervals_that_grow_are_equal_at_first_and_then_a_share_of_the_counter(
 
 def test_recorded_data_count_no_env_steps_and_a_long_interval_is_warned_of() -> None:
     words = ['policy.eval.evaluator.eval_freq=500 env steps']
-    with pytest.raises(ConfigError, match=r"eval_freq: the collector 'dataset' steps no env.*such as 500"):
+    with raises(ConfigError):
         compile_config(*config_pair('cartpole_bc'), overrides=words)
     words = ['max_env_step=400', 'max_train_iter=5', 'policy.eval.evaluator.eval_freq=500 env steps']
     with pytest.warns(ConfigWarning, match=r'eval_freq \(500 env steps\) > max_env_step \(400\)'):
@@ -85,6 +86,6 @@ KEYS = ('evaluator.eval_freq', 'collector.collect_print_freq', 'learner.hook.log
 def test_a_bad_interval_in_a_config_names_its_key_and_the_form(key: str) -> None:
     pair = config_pair('cartpole_dqn')
     compile_config(*pair, overrides=[f'{key}=5000 env steps'])
-    with pytest.raises(ConfigError, match=r"5000 steps.*text such as '5000 env steps'") as caught:
+    with raises(ConfigError) as caught:
         compile_config(*pair, overrides=[f'{key}=5000 steps'])
     assert caught.value.where.endswith(key.split('.')[1])

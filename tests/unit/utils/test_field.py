@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from easydict import EasyDict
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -58,7 +59,7 @@ def test_a_class_may_leave_out_options_of_its_base() -> None:
         config = dict(size=ABSENT, learn=dict(name=ABSENT))
 
     assert Without.default_config().learn == {'batch_size': 32, 'flag': False, 'extra': 1.5}
-    with pytest.raises(ConfigError, match='size is not a known key'):
+    with raises(ConfigError):
         Without.resolve_config({'size': 8})
     assert Derived.resolve_config({'size': 9}).size == 9
 
@@ -66,7 +67,7 @@ def test_a_class_may_leave_out_options_of_its_base() -> None:
 def test_another_default_leaves_type_and_range() -> None:
     assert Derived.resolve_config({'n_sample': None}).n_sample is None
     for bad in (0, 'x', 2.5):
-        with pytest.raises(ConfigError, match=r'int or None in \[1, inf\)'):
+        with raises(ConfigError):
             Derived.resolve_config({'n_sample': bad})
 
 
@@ -90,7 +91,7 @@ def test_accepted_values_get_their_declared_type(values: dict[str, Any], key: st
 
 @pytest.mark.parametrize('value', [True, '4', 2.5, 0, None, [4], math.nan, math.inf])
 def test_impossible_values_are_refused(value: Any) -> None:
-    with pytest.raises(ConfigError, match=r'size.*int in \[1, inf\) \(units\)'):
+    with raises(ConfigError):
         Base.resolve_config({'size': value})
 
 
@@ -249,7 +250,7 @@ def test_a_subclass_adds_options_and_keeps_the_defaults_that_its_bases_replaced(
     assert (cfg.size, cfg.limit) == (8, 16)
     assert cfg.learn == {'rate': 0.1, 'mode': 'max', 'decay': 0.9}
     assert Parent.resolve_config({}).learn == {'rate': 1e-3, 'mode': 'mean'}
-    with pytest.raises(ConfigErrors, match=r"(?s)size.*int.*limit.*int or None.*learn\.mode.*'mean', 'max'"):
+    with raises(ConfigErrors):
         Child.resolve_config({'size': 1.5, 'limit': 'x', 'learn': {'mode': 'min'}})
 
 

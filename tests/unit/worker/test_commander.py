@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 from fakes import ScriptedPolicy, config_pair
 from runs import ROOT, differences
 
@@ -101,17 +102,10 @@ def test_what_a_commander_remembers_is_saved_and_restored(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures('own')
 @pytest.mark.parametrize(
-    ('kind', 'options', 'message'),
-    [
-        ('every_thrid', {}, r"commander\.type: unknown commander 'every_thrid'. Did you mean 'every_third'"),
-        ('every_third', {'updates': -1}, r'commander\.updates: .*got -1, expected int in \[0, inf\)'),
-        ('base', {'updates': 1}, r'commander\.updates is not a known key'),
-    ],
+    ('kind', 'options'), [('every_thrid', {}), ('every_third', {'updates': -1}), ('base', {'updates': 1})]
 )
-def test_a_commander_that_is_unknown_or_told_nonsense_is_refused(
-    kind: str, options: Any, message: str
-) -> None:
-    with pytest.raises(ConfigError, match=message):
+def test_a_commander_that_is_unknown_or_told_nonsense_is_refused(kind: str, options: Any) -> None:
+    with raises(ConfigError):
         compile_config(*pair(kind, **options))
 
 
@@ -121,7 +115,7 @@ def test_an_answer_that_is_no_count_is_named(name: str, answer: Any, monkeypatch
     monkeypatch.setattr(EveryThirdRound, name, lambda self: answer)
     with (
         SerialPipeline(compile_config(*pair())) as pipeline,
-        pytest.raises(ConfigError, match=f'got {answer}, expected'),
+        raises(ConfigError),
     ):
         sizes(pipeline, 9)
 

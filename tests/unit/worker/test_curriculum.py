@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from action_envs import Ladder
+from error_texts import raises
 from fakes import config_pair
 from marks import slow_with
 from toys import PPO
+from zoo import Ladder
 
 from rlframe import config
 from rlframe.envs.async_manager import SubprocessEnvManager
@@ -33,7 +34,7 @@ def start(
     folder: Path, manager: str = 'base', schedule: Any = SCHEDULE, resume: Path | None = None
 ) -> SerialPipeline:
     main, create = config_pair(
-        env_id='action_envs:Ladder',
+        env_id='zoo:Ladder',
         env=dict(schedule=schedule, collector_env_num=4),
         evaluator=dict(eval_freq=8),
         max_env_step=160,
@@ -121,47 +122,31 @@ def test_rules_give_the_values_of_their_progress_and_a_rule_of_your_own_is_a_cla
             'after 8 of the stage before'
         )
         recent[-1, 2] = np.nan
-        with pytest.raises(ConfigError, match=r"env\.schedule\.d\.of: .*info\['is_success'\]"):
+        with raises(ConfigError):
             curriculum.follow(Seen(0, 60, 8, recent))
     finally:
         ENV_SCHEDULE_REGISTRY._classes.pop('doubling', None)
 
 
 BAD = [
-    (
-        dict(levle=LEVELS),
-        {},
-        r"env\.schedule\.levle: Ladder has no attribute or method 'levle'.*Did you mean 'level'",
-    ),
-    (
-        dict(level=3),
-        {},
-        r'env\.schedule: .*level: bad rule; got 3, expected dict\(type=linear\|steps\|success',
-    ),
-    (dict(level=dict(type='lienar')), {}, "env.schedule: .*lienar.*Did you mean 'linear'"),
-    (dict(level=dict(type='linear', start=0, end=1)), {}, r'env\.schedule: .*decay'),
-    (
-        dict(level=dict(type='steps', stages=[1, 2], at=[5, 3])),
-        {},
-        r'at: .*\[5, 3\], expected 1 rising env steps',
-    ),
-    (dict(level={**LEVELS, 'of': 'success'}), {}, r'goal: .*4\.0, expected \(0, 1\]'),
-    (SCHEDULE, dict(env_manager=dict(type='gym_vector')), "'gym_vector' has no curriculum.*base, subprocess"),
-    (
-        dict(reset=dict(type='linear', start=1, end=2, decay=9)),
-        {},
-        r'env\.schedule\.reset: Ladder\.reset does not take',
-    ),
-    (dict(spec=dict(type='linear', start=float('inf'), end=2, decay=9)), {}, r'env\.schedule: .*start'),
+    (dict(levle=LEVELS), {}),
+    (dict(level=3), {}),
+    (dict(level=dict(type='lienar')), {}),
+    (dict(level=dict(type='linear', start=0, end=1)), {}),
+    (dict(level=dict(type='steps', stages=[1, 2], at=[5, 3])), {}),
+    (dict(level={**LEVELS, 'of': 'success'}), {}),
+    (SCHEDULE, dict(env_manager=dict(type='gym_vector'))),
+    (dict(reset=dict(type='linear', start=1, end=2, decay=9)), {}),
+    (dict(spec=dict(type='linear', start=float('inf'), end=2, decay=9)), {}),
 ]
 
 
-@pytest.mark.parametrize(('schedule', 'create', 'message'), BAD)
+@pytest.mark.parametrize(('schedule', 'create'), BAD)
 def test_what_cannot_be_scheduled_is_an_error_before_training(
-    schedule: Any, create: Any, message: str, tmp_path: Path
+    schedule: Any, create: Any, tmp_path: Path
 ) -> None:
-    main, own = config_pair(env_id='action_envs:Ladder', env=dict(schedule=schedule), **PPO)
-    with pytest.raises((ConfigError, ConfigErrors), match=message):
+    main, own = config_pair(env_id='zoo:Ladder', env=dict(schedule=schedule), **PPO)
+    with raises(ConfigError, ConfigErrors):
         cfg = config.compile_config(main, {**own, **create}, seed=0)
         GymEnvFactory(cfg.env).spec  # noqa: B018  the first look at the env
 

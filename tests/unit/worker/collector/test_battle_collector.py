@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, frames_of
 from games import (
     NUMBER,
@@ -252,15 +253,15 @@ def test_metrics_tell_of_each_player() -> None:
 
 def test_policies_switches_and_envs_that_do_not_fit_are_refused() -> None:
     policies = [Player().collect_mode] * 3
-    with pytest.raises(IncompatibleError, match=r"'3 policies', expected 2, one for each player"):
+    with raises(IncompatibleError):
         BattleSampleSerialCollector({}, turn_games(2), policies)
     for record in ([True], [False, False]):
-        with pytest.raises(IncompatibleError, match=r'collector\.record: .* expected 2 of True and False'):
+        with raises(IncompatibleError):
             BattleSampleSerialCollector({'record': record}, turn_games(2), policies[0])
-    with pytest.raises(IncompatibleError, match=r"collector\.type='sample_1v1'"):
+    with raises(IncompatibleError):
         SampleSerialCollector({}, turn_games(2), Player().collect_mode)
-    with pytest.raises(IncompatibleError, match=r"has one player.*collector\.type='sample'"):
+    with raises(IncompatibleError):
         BattleSampleSerialCollector({}, counting_manager(2), Player().collect_mode)
-    with pytest.raises(ConfigError, match='episode_1v1'):
+    with raises(ConfigError):
         policy = Player(on_policy=True).collect_mode
         BattleSampleSerialCollector({}, turn_games(2), policy).collect(6)

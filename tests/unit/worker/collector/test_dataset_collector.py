@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from fakes import ScriptedPolicy
 
 from rlframe.errors import ConfigError
@@ -67,11 +68,11 @@ def test_orders_follow_from_the_seed() -> None:
 
 
 def test_nothing_is_collected_from_nothing() -> None:
-    with pytest.raises(ValueError, match='needs a policy'):
+    with raises(ValueError):
         create_serial_collector({'type': 'dataset'}, env=COLUMNS).collect()
-    with pytest.raises(ValueError, match='needs data'):
+    with raises(ValueError):
         create_serial_collector({'type': 'dataset'}, policy=Policy(batch_size=2).collect_mode).collect()
-    with pytest.raises(ValueError, match='the data contain no rows'):
+    with raises(ValueError):
         create_serial_collector(
             {'type': 'dataset'}, env=[], policy=Policy(batch_size=2).collect_mode
         ).collect()
@@ -87,7 +88,5 @@ def test_other_data_are_taken_over_also_in_place_of_an_env_and_an_unfinished_pas
 
 
 def test_a_collector_that_steps_envs_reads_no_data() -> None:
-    with pytest.raises(
-        ConfigError, match='data: SampleSerialCollector steps envs, it reads no recorded data'
-    ):
+    with raises(ConfigError):
         SampleSerialCollector({}, data=COLUMNS)

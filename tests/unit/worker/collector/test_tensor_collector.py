@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from error_texts import raises
 from fakes import FakeBoard, ScriptedPolicy, counting_manager
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -172,15 +173,12 @@ def test_an_episode_that_does_not_end_is_an_error() -> None:
     collector = TensorSerialCollector({'max_episode_len': 25}, env, policy.collect_mode)
     collector.collect()
     collector.collect()
-    with pytest.raises(EpisodeTooLongError, match='env 1: an episode of more than 25'):
+    with raises(EpisodeTooLongError):
         collector.collect()
 
 
-@pytest.mark.parametrize(
-    ('place', 'text'),
-    [(0, 'the env gave next_obs'), (1, 'the env gave reward nan'), (4, 'the env gave next_obs')],
-)
-def test_what_is_not_finite_is_named_and_not_returned(place: int, text: str) -> None:
+@pytest.mark.parametrize('place', [0, 1, 4])
+def test_what_is_not_finite_is_named_and_not_returned(place: int) -> None:
     def spoilt(values: torch.Tensor) -> torch.Tensor:
         values = values.clone()
         values[3] = float('nan')
@@ -192,7 +190,7 @@ def test_what_is_not_finite_is_named_and_not_returned(place: int, text: str) -> 
             return state, reward, torch.full_like(terminated, place == 4)
 
     env = TensorEnvManager(Ending(N, place, spoilt, after=7))
-    with pytest.raises(NonFiniteError, match=f'env 3, step 7 of the round: {text}'):
+    with raises(NonFiniteError):
         collector_for(env, policy_for(env)).collect()
 
 
@@ -201,7 +199,7 @@ def test_a_policy_that_diverged_is_named() -> None:
     policy = policy_for(env)
     with torch.no_grad():
         next(policy.model.parameters()).fill_(float('nan'))
-    with pytest.raises(NonFiniteError, match='the policy gave logit'):
+    with raises(NonFiniteError):
         collector_for(env, policy).collect()
 
 
@@ -259,28 +257,24 @@ class OwnAdvantage(PPOPolicy):
 
 def test_policies_and_envs_that_cannot_are_refused_by_name() -> None:
     env = TensorEnvManager(TorchCartPole(N, 'cpu'))
-    for kind, options, text in (
-        (
-            DQNPolicy,
-            dict(collect=dict(n_sample=N)),
-            "the collector 'tensor' needs a policy that acts by tensors",
-        ),
-        (PPOPolicy, dict(normalize_obs=True), 'policy.normalize_obs'),
-        (PPOPolicy, dict(normalize_reward=True), 'policy.normalize_reward'),
-        (PPOPolicy, dict(model=dict(core='gru')), 'policy.model.core'),
-        (OwnAdvantage, {}, 'OwnAdvantage defines get_train_sample'),
+    for kind, options in (
+        (DQNPolicy, dict(collect=dict(n_sample=N))),
+        (PPOPolicy, dict(normalize_obs=True)),
+        (PPOPolicy, dict(normalize_reward=True)),
+        (PPOPolicy, dict(model=dict(core='gru'))),
+        (OwnAdvantage, {}),
     ):
-        with pytest.raises(IncompatibleError, match=text):
+        with raises(IncompatibleError):
             collector_for(env, policy_for(env, kind, **options))
-    with pytest.raises(IncompatibleError, match='BaseEnvManager has none'):
+    with raises(IncompatibleError):
         collector_for(counting_manager(2), ScriptedTensors())
     elsewhere = ScriptedTensors()
     elsewhere.facts['tensor_mode'] = elsewhere.facts['tensor_mode']._replace(device=torch.device('meta'))
-    with pytest.raises(IncompatibleError, match='the envs are on cpu and the policy is on meta'):
+    with raises(IncompatibleError):
         collector_for(env, elsewhere)
-    with pytest.raises(ValueError, match='not divisible by 6 envs'):
+    with raises(ValueError):
         collector_for(env, ScriptedTensors(n_sample=7)).collect()
-    with pytest.raises(IncompatibleError, match='needs a policy that acts by tensors'):
+    with raises(IncompatibleError):
         collector_for(env, ScriptedTensors()).reset_policy(ScriptedPolicy().collect_mode)
 
 
@@ -302,19 +296,17 @@ def test_configs_that_cannot_stay_on_the_device_are_refused_before_anything_star
     with pytest.raises(ConfigErrors) as caught:
         config(*bad)
     assert {error.where for error in caught.value.errors} == set(bad.values())
-    for overrides, key in (
-        (['collector.backend=ray'], 'policy.collect.collector.backend'),
-        (['policy.collect.n_episode=4', 'policy.collect.n_sample=None'], 'policy.collect.n_episode'),
+    for overrides in (
+        ['collector.backend=ray'],
+        ['policy.collect.n_episode=4', 'policy.collect.n_sample=None'],
     ):
-        with pytest.raises(ConfigError, match=key):
+        with raises(ConfigError):
             config(*overrides)
 
 
 def test_a_replay_buffer_and_parallel_mode_are_refused_by_the_config() -> None:
     comm = {name: dict(type='flask_fs') for name in ('comm_collector', 'comm_learner')}
-    with pytest.raises(ConfigError, match="the collector 'tensor' needs a policy that learns from fr"):
+    with raises(ConfigError):
         config('policy.type=dqn')
-    with pytest.raises(
-        ConfigError, match='no parallel mode with it: its rows stay on the device of the policy'
-    ):
+    with raises(ConfigError):
         config(**comm, commander=dict(type='solo'))

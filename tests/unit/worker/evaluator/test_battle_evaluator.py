@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager
 from games import PLAYER, SEED, Nim, Script, counting_players, games_of, turn_games
 
@@ -113,15 +114,15 @@ def test_an_abnormal_episode_is_played_again_in_the_same_seat() -> None:
     assert result['seat'] == [k % 2 for env in range(3) for k in range(env, 12, 3)]
     assert result['eval_episode_return'] == [4.0] * 12 and result['eval_episode_len'] == [4] * 12
     assert result['return_0'] == result['return_1'] == [4.0] * 12
-    with pytest.raises(EnvContractError, match='abnormal'):
+    with raises(EnvContractError):
         always = counting_players(2, info=lambda *place: {'abnormal': True})
         make(always, ScriptedPolicy(), max_abnormal=3).eval()
 
 
 def test_wrong_numbers_of_players_are_refused() -> None:
-    with pytest.raises(IncompatibleError, match="'3 policies', expected 2"):
+    with raises(IncompatibleError):
         make(turn_games(2), *[ScriptedPolicy()] * 3).eval()
-    with pytest.raises(IncompatibleError, match='has one player'):
+    with raises(IncompatibleError):
         make(counting_manager(2), ScriptedPolicy(), ScriptedPolicy()).eval()
-    with pytest.raises(IncompatibleError, match='battle_interaction'):
+    with raises(IncompatibleError):
         InteractionSerialEvaluator({'n_episode': 2}, turn_games(2), ScriptedPolicy().eval_mode).eval()

@@ -5,16 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
-from fakes import (
-    FakeBoard,
-    IdentityEnv,
-    ScriptedPolicy,
-    ShuffledEnvManager,
-    counting_manager,
-    envs_of,
-    vector_manager,
-)
+from error_texts import raises
+from fakes import FakeBoard, ScriptedPolicy, ShuffledEnvManager, counting_manager, envs_of, vector_manager
+from zoo import IdentityEnv
 
 from rlframe.envs import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -85,7 +78,7 @@ def test_an_abnormal_episode_is_played_again_and_does_not_count() -> None:
 
 def test_an_always_abnormal_env_is_an_error_and_no_hang() -> None:
     void = ShuffledEnvManager(counting_manager(2, info=lambda n, e, s, d: {'abnormal': n == 1}))
-    with pytest.raises(EnvContractError, match=r'1[12] episodes of one evaluation were declared abnormal'):
+    with raises(EnvContractError):
         make(void, max_abnormal=10).eval()
 
 
@@ -132,7 +125,7 @@ def test_policy_settings_are_passed_on_and_missing_parts_are_named() -> None:
         InteractionSerialEvaluator({'n_episode': 2}),
         InteractionSerialEvaluator({}, counting_manager(1), policy.eval_mode),
     ):
-        with pytest.raises(ValueError, match='needs an env, a policy and n_episode'):
+        with raises(ValueError):
             evaluator.eval()
-    with pytest.raises(ValueError, match='needs a policy'):
+    with raises(ValueError):
         InteractionSerialEvaluator({}).reset_policy()

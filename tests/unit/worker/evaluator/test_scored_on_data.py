@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from action_envs import BoxEnv
-from fakes import IdentityEnv, ScriptedPolicy
+from error_texts import raises
+from fakes import ScriptedPolicy
+from zoo import BoxEnv, IdentityEnv
 
 from rlframe import config
 from rlframe.data import EnvSpec
@@ -171,7 +172,7 @@ def test_bad_pairs_and_empty_loaders_are_refused() -> None:
     for bad in ([1, 2, 3], (np.zeros(3), 'metric'), 7):
         with pytest.raises(TypeError, match=r'takes a pair \(loader, IMetric\)'):
             MetricSerialEvaluator({}, bad)
-    with pytest.raises(ValueError, match='needs a policy'):
+    with raises(ValueError):
         MetricSerialEvaluator({}, ([], Nothing())).eval()
-    with pytest.raises(ValueError, match='yields nothing'):
+    with raises(ValueError):
         MetricSerialEvaluator({}, ([], Nothing()), ScriptedPolicy().eval_mode).eval()

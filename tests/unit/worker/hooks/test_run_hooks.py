@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from foreign import CREATE, MAIN
 
 import rlframe
@@ -174,22 +175,18 @@ def test_a_state_that_does_not_fit_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ('hooks', 'told'),
+    'hooks',
     [
-        (
-            dict(erly_stop=True),
-            "hooks.erly_stop.type: unknown run hook 'erly_stop'. Did you mean 'early_stop'?",
-        ),
-        (dict(early_stop=3), 'hooks.early_stop: bad value; got 3, expected a dict of options, True or False'),
-        (['early_stop'], 'hooks: bad value; got'),
-        (dict(wall_clock=True), 'hooks.wall_clock.seconds: a required key is missing'),
-        (dict(early_stop=dict(patience=0)), 'hooks.early_stop.patience: bad value'),
+        dict(erly_stop=True),
+        dict(early_stop=3),
+        ['early_stop'],
+        dict(wall_clock=True),
+        dict(early_stop=dict(patience=0)),
     ],
 )
-def test_what_a_config_says_wrongly_is_named(hooks: Any, told: str) -> None:
-    with pytest.raises(ConfigError) as caught:
+def test_what_a_config_says_wrongly_is_named(hooks: Any) -> None:
+    with raises(ConfigError):
         config.compile_config({**MAIN, 'hooks': hooks}, CREATE)
-    assert told in str(caught.value)
 
 
 IN_PARALLEL = dict(comm_collector=dict(type='in_process'), comm_learner=dict(type='in_process'))
@@ -197,14 +194,14 @@ IN_PARALLEL = dict(comm_collector=dict(type='in_process'), comm_learner=dict(typ
 
 @pytest.mark.parametrize('name', ['recorder', 'gradient_histogram'])
 def test_parallel_mode_refuses_hooks_that_it_cannot_serve(name: str) -> None:
-    with pytest.raises(ConfigError, match=f'hooks.{name}: it .*, which parallel mode has in other processes'):
+    with raises(ConfigError):
         config.compile_config({**MAIN, 'hooks': {name: True}}, {**CREATE, **IN_PARALLEL})
     hooks = dict(early_stop=True, wall_clock=dict(seconds=1), doctor=True)
     config.compile_config({**MAIN, 'hooks': hooks}, {**CREATE, **IN_PARALLEL})
 
 
 def test_a_backend_with_envs_elsewhere_refuses_hooks_of_each_env_step() -> None:
-    with pytest.raises(ConfigError, match=r"hooks.recorder: it uses after_env_step, and the backend 'ray'"):
+    with raises(ConfigError):
         compiled('collector.backend=ray', recorder=True)
     compiled('collector.backend=ray', early_stop=True)
 
@@ -236,12 +233,9 @@ def test_hooks_change_no_bit_of_training() -> None:
     assert all(np.array_equal(state[0][name], state[1][name]) for name in state[0])
 
 
-@pytest.mark.parametrize(
-    ('name', 'event'), [('after_evl', 'after_eval'), ('after_ron', 'after_round'), ('on_evaluatoin', '')]
-)
-def test_a_hook_with_a_misspelt_event_is_an_error(name: str, event: str) -> None:
-    near = f"Did you mean '{event}'" if event else 'Events: before_run, .*after_eval'
-    with pytest.raises(HookError, match=f"Tall: a hook has no event '{name}'. {near}"):
+@pytest.mark.parametrize('name', ['after_evl', 'after_ron', 'on_evaluatoin'])
+def test_a_hook_with_a_misspelt_event_is_an_error(name: str) -> None:
+    with raises(HookError):
         type('Tall', (RunHook,), {name: lambda self, run: None})
     type('Plain', (RunHook,), {'on_gpu': True, f'_{name}': lambda self: None})
 
@@ -278,7 +272,7 @@ def test_states_follow_the_order_of_the_hooks_of_a_class_alone(tmp_path: Path) -
     single = Counter()
     rlframe.open_run(tmp_path / 'run', hooks=single).resume(max_train_iter=12, progress=False)
     assert single.rounds > again[0].rounds
-    with pytest.raises(HookError, match=r"overrides=\{'hooks\.early_stop\.patience': 10\}"):
+    with raises(HookError):
         rlframe.train(**options | {'folder': tmp_path / 'other'}, hooks={'early_stop': True})
 
 
@@ -304,16 +298,9 @@ def test_objects_and_functions_of_a_program_are_hooks_and_continue(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ('hook', 'words'),
-    [
-        (Counter, r'hooks\[0\].*Pass an object: Counter\(\)'),
-        (SaveCkptHook('mine', 20), r'belongs to policy\.learn\.learner\.hook'),
-        ({'early_stop': True}, r'neither a hook of a run nor a function'),
-        (after_evaluation, r"no event 'after_evaluation'.*after_eval"),
-        (after_round, r'coroutine'),
-    ],
+    'hook', [Counter, SaveCkptHook('mine', 20), {'early_stop': True}, after_evaluation, after_round]
 )
-def test_other_objects_are_refused_before_anything_starts(tmp_path: Path, hook: Any, words: str) -> None:
-    with pytest.raises(HookError, match=words):
+def test_other_objects_are_refused_before_anything_starts(tmp_path: Path, hook: Any) -> None:
+    with raises(HookError):
         rlframe.train((MAIN, CREATE), folder=tmp_path / 'run', hooks=[hook])
     assert not (tmp_path / 'run').exists()

@@ -7,7 +7,7 @@ import json
 import pickle
 from pathlib import Path
 
-import pytest
+from error_texts import raises
 from fakes import ScriptedPolicy, config_pair
 from test_hooks import NO_HOOKS, learner_with
 
@@ -40,7 +40,7 @@ def test_last_iter_is_a_number_and_a_counter() -> None:
     assert learner.train_iter == learner.last_iter == counter.val == 7
     counter.update(40)
     assert learner.learn_info['learner_step'] == 40 == learner.last_iter.val
-    with pytest.raises(ValueError, match='must be >= 0, got -1'):
+    with raises(ValueError):
         counter.add(-41)
     for twin in (copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
         assert type(twin) is int and twin == 1
@@ -60,7 +60,7 @@ def test_what_a_hook_saves_as_ckpt_best_is_found_under_that_name(tmp_path: Path)
     assert other.train_iter == other_policy.state == 3
     learner.save_checkpoint('iteration_5.pth.tar')
     assert load_checkpoint(tmp_path / 'ckpt' / 'iteration_5.pth.tar')[0]['learner']['policy'] == {'state': 5}
-    with pytest.raises(CheckpointNotFoundError, match='no such file'):
+    with raises(CheckpointNotFoundError):
         find_checkpoint(tmp_path / 'ckpt' / 'iteration_6.pth.tar')
 
 

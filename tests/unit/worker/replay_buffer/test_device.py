@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from buffer_helpers import assert_same, leaves, tensors
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ray_runs import config_of
@@ -124,9 +125,9 @@ def test_sampled_tensors_share_no_memory_with_the_ring() -> None:
 @pytest.mark.parametrize('dtype', ['>f4', np.longdouble])
 def test_columns_of_which_there_are_no_tensors_are_refused_by_name(dtype: Any) -> None:
     ring = RingStorage(4, CPU)
-    with pytest.raises(ValueError, match=r"column 'speed' has the dtype .*there are no tensors"):
+    with raises(ValueError):
         ring.push(Batch(speed=np.zeros(2, dtype)))
-    with pytest.raises(ValueError, match=r"'name'.*columns hold numbers"):
+    with raises(ValueError):
         ring.push(Batch(name=np.array(['a', 'b'])))
     assert len(ring) == 0
 
@@ -149,10 +150,10 @@ def buffer_of(kind: str, **options: Any) -> Any:
 
 def test_a_device_keeps_no_objects(on_device: Any) -> None:
     there, host = on_device(buffer_of, 'naive'), buffer_of('naive')
-    with pytest.raises(ConfigError, match=r"replay_buffer\.device: a device keeps columns.*expected 'cpu'"):
+    with raises(ConfigError):
         there.push(['text'], 0)
     host.push(['text'], 0)
-    with pytest.raises(ConfigError, match='a device keeps columns'):
+    with raises(ConfigError):
         there.load_state_dict(host.state_dict())
 
 
@@ -163,7 +164,7 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
     monkeypatch.setattr(device_store.torch, 'empty', lambda *a, **k: pytest.fail('allocated'))
     ring = RingStorage(10**10, torch.device('cuda:1'))
     block = Batch(obs=np.zeros((1, 40), np.uint8))
-    with pytest.raises(ResourceError, match=r'372.5 GiB, 1.0 GiB are free on cuda:1.*device=.cpu.'):
+    with raises(ResourceError):
         ring.push(block)
 
 
@@ -202,20 +203,11 @@ def policy_on(device: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ('words', 'expected'),
-    [
-        (
-            (AUTO, 'policy.normalize_obs=True'),
-            r"policy.normalize_obs=True changes.*expected 'cpu', or .*=False",
-        ),
-        (
-            (AUTO, 'env.env_id=image_env:Dot', 'policy.learn.random_shift=2'),
-            r"policy.learn.random_shift=2 changes.*expected 'cpu', or policy.learn.random_shift=0",
-        ),
-    ],
+    'words',
+    [(AUTO, 'policy.normalize_obs=True'), (AUTO, 'env.env_id=zoo:Dot', 'policy.learn.random_shift=2')],
 )
-def test_options_that_contradict_a_device_are_refused(words: tuple[str, ...], expected: str) -> None:
-    with pytest.raises(ConfigError, match=expected) as caught:
+def test_options_that_contradict_a_device_are_refused(words: tuple[str, ...]) -> None:
+    with raises(ConfigError) as caught:
         config_of('dqn naive', *words, f'{KEY}=cuda:1')
     assert caught.value.where == KEY
 
@@ -231,18 +223,17 @@ def test_the_first_gpu_has_two_names(policy: str, buffer: str, gpus: Gpus) -> No
 
 @pytest.mark.parametrize('bad', ['auto', 'cuda:x', ''])
 def test_devices_of_other_names_are_refused(bad: str) -> None:
-    with pytest.raises(ConfigError, match="expected 'cpu', 'cuda' or 'cuda:0', 'cuda:1'") as caught:
+    with raises(ConfigError) as caught:
         create_buffer({'type': 'naive', 'device': bad})
     assert caught.value.where.endswith('device')
 
 
 def test_buffers_of_sequences_and_episodes_are_in_main_memory(gpus: Gpus) -> None:
     gpus(1)
-    expected = r"expected 'cpu'.*'naive', 'advanced' and 'elastic' can keep transitions on a GPU"
     for kind in ('sequence', 'episode'):
-        with pytest.raises(ConfigError, match=expected):
+        with raises(ConfigError):
             create_buffer({'type': kind, 'device': 'cuda'})
-    with pytest.raises(ConfigError, match=expected) as caught:
+    with raises(ConfigError) as caught:
         config_of('r2d2', AUTO, f'{KEY}=cuda')
     assert caught.value.where == KEY
 
@@ -251,11 +242,10 @@ def test_buffers_of_sequences_and_episodes_are_in_main_memory(gpus: Gpus) -> Non
 def test_a_device_that_does_not_exist_is_refused(count: int, name: str, gpus: Gpus) -> None:
     gpus(count)
     cfg = config_of('dqn naive', AUTO, f'{KEY}={name}')
-    expected = f"no device '{name}'.*{count} CUDA devices.*{KEY}='cpu' keeps"
-    with pytest.raises(DeviceError, match=expected) as caught:
+    with raises(DeviceError) as caught:
         memory_needs.check_memory(cfg, build.make_factory(cfg).spec, policy_on('cpu'))
     assert caught.value.where == KEY
-    with pytest.raises(DeviceError, match=expected):
+    with raises(DeviceError):
         create_buffer({'type': 'advanced', 'device': name})
 
 
@@ -263,7 +253,7 @@ def test_main_memory_is_needed_only_for_columns_that_are_there_and_for_frames(
     gpus: Gpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = 'policy.other.replay_buffer.replay_buffer_size=1_000_000'
-    images = ('env.env_id=image_env:Dot', 'env.frame_stack=4', 'policy.model.encoder_hidden_size_list=[8]')
+    images = ('env.env_id=zoo:Dot', 'env.frame_stack=4', 'policy.model.encoder_hidden_size_list=[8]')
     for module in (machine, memory_needs):
         monkeypatch.setattr(module, 'available_memory', lambda: 10**6)
     gpus(1)
@@ -271,7 +261,7 @@ def test_main_memory_is_needed_only_for_columns_that_are_there_and_for_frames(
     memory_needs.check_memory(there, build.make_factory(there).spec, policy_on('cuda'))
     for words in ((), (*images, f'{KEY}=cuda')):
         cfg = config_of('dqn naive', AUTO, size, *words)
-        with pytest.raises(ResourceError, match=r'0\.0 GiB are free\. At most') as caught:
+        with raises(ResourceError) as caught:
             memory_needs.check_memory(cfg, build.make_factory(cfg).spec, policy_on('cuda'))
         assert caught.value.where == 'policy.other.replay_buffer.replay_buffer_size'
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 from buffer_helpers import transitions
+from error_texts import raises
 
 from rlframe.errors import ConfigError
 from rlframe.worker.replay_buffer.advanced_buffer import ElasticReplayBuffer
@@ -57,14 +57,14 @@ def test_update_asks_for_another_env_step_and_ranges_are_within_the_newest(caplo
 def test_without_a_function_it_is_the_plain_buffer_and_a_name_stands_for_one() -> None:
     assert pushed(function=None).count() == 10
     assert pushed(function='test_elastic:half').count() == 5
-    for bad, match in (('math:no_such', 'no_such'), ('no_module:f', 'no_module')):
-        with pytest.raises(ConfigError, match=match):
+    for bad in ('math:no_such', 'no_module:f'):
+        with raises(ConfigError):
             pushed(function=bad)
     for bad in (3, 'isqrt'):
-        with pytest.raises(ConfigError, match=r'set_buffer_size.*a function'):
+        with raises(ConfigError):
             pushed(function=bad)
     for wrong in (0, 2.5, None):
-        with pytest.raises(ConfigError, match='impossible size at env step 0'):
+        with raises(ConfigError):
             pushed(function=lambda step, wrong=wrong: wrong)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 from test_sequence import EPISODE, STEP, steps, without
 
 from rlframe.data import Batch
@@ -44,7 +45,7 @@ def test_the_newest_episodes_are_kept_whole() -> None:
         assert buffer.push_count == len(lengths)
         numbers = [number_of(drawn) for drawn in buffer.sample(buffer.count(), 0)]
         assert sorted(numbers) == list(range(len(lengths) - len(expected), len(lengths)))
-    with pytest.raises(CheckpointMismatchError, match='another size'):
+    with raises(CheckpointMismatchError):
         EpisodeReplayBuffer(dict(replay_buffer_size=6)).load_state_dict(buffer.state_dict())
 
 
@@ -66,22 +67,20 @@ def test_an_episode_comes_as_a_batch_or_as_a_list_of_mappings() -> None:
 
 
 @pytest.mark.parametrize(
-    ('data', 'error', 'match'),
+    ('data', 'error'),
     [
-        ([dict(row) for row in episode(0, 3)], TypeError, 'item 0 is a dict.*wrapped in a list'),
-        ([[]], TypeError, 'item 0 is a list'),
-        ([episode(0, 2), steps(0, 1, 0, 3, 9)], ValueError, r'episode 1 is not whole.*done are \[\]'),
-        (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError, r'episode 0 is not whole.*done are \[1, 3\]'),
-        (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError, r'not whole.*done are \[1\]'),
-        ([episode(0, 2), episode(1, 2).replace(x=np.ones(2))], ValueError, r"new: \['x'\]"),
-        (Batch(obs=np.zeros((2, 3))), ValueError, 'terminated and truncated, or done'),
+        ([dict(row) for row in episode(0, 3)], TypeError),
+        ([[]], TypeError),
+        ([episode(0, 2), steps(0, 1, 0, 3, 9)], ValueError),
+        (Batch.cat([episode(0, 2), episode(1, 2)]), ValueError),
+        (Batch.cat([episode(0, 2), steps(0, 1, 0, 2, 9)]), ValueError),
+        ([episode(0, 2), episode(1, 2).replace(x=np.ones(2))], ValueError),
+        (Batch(obs=np.zeros((2, 3))), ValueError),
     ],
 )
-def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(
-    data: Any, error: type[Exception], match: str
-) -> None:
+def test_what_is_no_whole_episode_is_refused_and_nothing_is_stored(data: Any, error: type[Exception]) -> None:
     buffer = EpisodeReplayBuffer(None)
-    with pytest.raises(error, match=match):
+    with raises(error):
         buffer.push(data, 0)
     assert buffer.count() == buffer.push_count == 0
     assert buffer.push([], 0) == 0

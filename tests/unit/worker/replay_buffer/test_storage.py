@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from buffer_helpers import assert_rows_intact, transitions
+from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,22 +55,19 @@ def test_nested_batches_are_columns_too() -> None:
 
 @pytest.mark.parametrize('device', [None, torch.device('cpu')])
 @pytest.mark.parametrize(
-    ('change', 'message'),
+    'change',
     [
-        (lambda b: b.replace(actions=b['obs']), "new: .'actions'.*Did you mean 'action'"),
-        (
-            lambda b: b.replace(obs=b['obs'].astype(np.float64)),
-            r"column 'obs' holds float32\[4\] a row, got float64\[4\]",
-        ),
-        (lambda b: b.replace(obs=b['obs'][:, :2]), r"'obs'.*got float32\[2\]"),
-        (lambda b: b.replace(obs=Batch(x=b['obs'])), "'obs' is a nested Batch on one side"),
-        (lambda b: Batch(obs=b['obs']), "missing: .'action'"),
+        lambda b: b.replace(actions=b['obs']),
+        lambda b: b.replace(obs=b['obs'].astype(np.float64)),
+        lambda b: b.replace(obs=b['obs'][:, :2]),
+        lambda b: b.replace(obs=Batch(x=b['obs'])),
+        lambda b: Batch(obs=b['obs']),
     ],
 )
-def test_block_of_other_columns_is_refused_by_name_and_nothing_is_written(change, message, device) -> None:
+def test_block_of_other_columns_is_refused_by_name_and_nothing_is_written(change, device) -> None:
     ring = RingStorage(8, device)
     ring.push(transitions(0, 3))
-    with pytest.raises(ValueError, match=message):
+    with raises(ValueError):
         ring.push(change(transitions(3, 3)))
     assert ring.gather(ring.window())['action'].tolist() == [0, 1, 2]
 
@@ -79,7 +77,7 @@ def test_columns_that_do_not_fit_into_memory_are_refused_before_allocation(
 ) -> None:
     monkeypatch.setattr(machine, 'available_memory', lambda: 2**30)
     monkeypatch.setattr(np, 'empty', lambda *a, **k: pytest.fail('allocated'))
-    with pytest.raises(ResourceError, match=r'needs 419.1 GiB, 1.0 GiB are free'):
+    with raises(ResourceError):
         RingStorage(10**10).push(transitions(0, 1))
     check_memory(2**30, 'x')
 
@@ -87,9 +85,9 @@ def test_columns_that_do_not_fit_into_memory_are_refused_before_allocation(
 def test_state_of_another_capacity_or_length_is_refused() -> None:
     ring = RingStorage(4)
     ring.push(transitions(0, 6))
-    with pytest.raises(CheckpointMismatchError, match='got 5, expected 4'):
+    with raises(CheckpointMismatchError):
         RingStorage(5).load_state_dict(ring.state_dict())
-    with pytest.raises(CheckpointCorruptError, match='rows 2 to 9'):
+    with raises(CheckpointCorruptError):
         RingStorage(4).load_state_dict({**ring.state_dict(), 'stop': 9})
 
 
@@ -114,7 +112,7 @@ def test_tensors_become_arrays_and_ragged_rows_are_named() -> None:
     rows = to_numpy(Batch(obs=torch.ones(2, 3, requires_grad=True), inner=Batch(x=torch.zeros(2))))
     assert type(rows['obs']) is np.ndarray
     assert type(rows['inner']['x']) is np.ndarray
-    with pytest.raises(ValueError, match=r"'obs' has the shape \[3\] in row 1 and \[2\] in row 0"):
+    with raises(ValueError):
         stack_items([{'obs': np.zeros(2)}, {'obs': np.zeros(3)}])
-    with pytest.raises(ValueError, match='row 1 has the columns'):
+    with raises(ValueError):
         stack_items([{'obs': 1}, {'action': 1}])
