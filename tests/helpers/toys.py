@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from policies import learns_from_data, recorded_transitions
+from zoo import TargetEnv
 
 from rlframe.envs import BaseEnvManager
 from rlframe.policy.dqn import DQNPolicy
