@@ -1,19 +1,23 @@
-"""Each policy learns a toy env in seconds, and a time limit is not the end of the world."""
+"""Each policy learns a toy env in seconds, whatever part of an observation matters, and CartPole or Pendulum by its defaults."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from toys import TOYS, toy
+from memory import RECALLING
+from policies import learns_from_data
+from space_envs import STEPS
+from toys import DQN, PPO, TOYS, toy
 
+import rlframe
 from rlframe import config
 from rlframe.pipeline import SerialPipeline
-
-pytestmark = pytest.mark.usefixtures('cwd')
+from rlframe.registry import POLICY_REGISTRY
 
 
 def run(**sections: Any) -> SerialPipeline:
@@ -27,6 +31,7 @@ OFTEN = {'dqn', 'ppo'}
 """Toys that are tried every time."""
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.parametrize(
     'name', [pytest.param(name, marks=[] if name in OFTEN else [pytest.mark.slow]) for name in TOYS]
 )
@@ -49,6 +54,7 @@ ENDS = [(1, 'truncated', 10.0), (3, 'terminated', None)]
 """Steps of a target, how the episode ends, and the value, if it is not that of ``expected_value``."""
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.slow
 @pytest.mark.parametrize(('nstep', 'ending', 'value'), ENDS)
 @pytest.mark.parametrize(('policy', 'model'), [('dqn', {}), ('c51', dict(v_min=0.0, v_max=12.0, n_atom=25))])
@@ -70,6 +76,7 @@ def test_value_of_endless_reward_1_is_10_behind_a_time_limit_and_less_before_an_
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.parametrize(('nstep', 'ending', 'value'), ENDS)
 @pytest.mark.slow
 @pytest.mark.parametrize('policy', ['td3', 'sac_discrete'])
@@ -95,6 +102,7 @@ def test_critics_say_so_too(nstep: int, ending: str, value: float | None, policy
     np.testing.assert_allclose(q, expected_value(nstep) if value is None else value, atol=0.5)
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.slow
 def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
     recall = dict(env_id='zoo:RecallEnv', env=dict(stop_value=0.99, n_evaluator_episode=40))
@@ -102,6 +110,7 @@ def test_memory_names_the_class_that_was_seen_five_steps_ago() -> None:
     assert pipeline.stopped, 'by chance it is 1/3'
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.parametrize(
     'name', [pytest.param('BoxEnv', marks=pytest.mark.slow), 'MultiDiscreteEnv', 'MultiBinaryEnv']
 )
@@ -123,6 +132,7 @@ LAST_5 = np.mean([sum(0.9**k for k in range(left)) for left in (5, 4, 3, 2, 1)])
 """Mean return of the five steps of an episode that ends for good: one state cannot tell them apart."""
 
 
+@pytest.mark.usefixtures('cwd')
 @pytest.mark.parametrize(
     ('policy', 'learn', 'normalize_obs', 'ending', 'value'),
     [
@@ -146,3 +156,75 @@ def test_critic_values_endless_reward_1_at_10_behind_a_time_limit_and_at_less_be
     )
     obs = np.full((1, 1), 0.0 if normalize_obs else 1.0, np.float32)
     np.testing.assert_allclose(pipeline.policy._values(obs), value, atol=0.1)
+
+
+CORE = dict(encoder_hidden_size_list=[16], core='gru', core_hidden_size=16)
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    'dqn dict mask': (DQN | dict(policy_=dict(discount_factor=0.5, nstep=2)), dict(obs='Dict', mask='info')),
+    'dqn image': (DQN, dict(obs='Box (image)', mask='obs')),
+    'ppo lstm dict mask': (
+        PPO | dict(model=CORE | dict(core='lstm')),
+        dict(obs='Dict', mask='info', action='Dict'),
+    ),
+    'ppo tuple actions': (PPO, dict(action='Tuple')),
+    'sac_discrete gru tuple mask': (
+        dict(policy='sac_discrete', model=CORE, **RECALLING['sac_discrete']),
+        dict(obs='Tuple', mask='info'),
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', CASES)
+def test_policy_learns_the_class_whatever_shows_it(name: str, cwd: Path) -> None:
+    sections, kwargs = CASES[name]
+    main, create = config_pair(
+        env_id='space_envs:SpaceEnv',
+        env=dict(stop_value=STEPS - 0.1, n_evaluator_episode=10, kwargs=kwargs),
+        evaluator=dict(eval_freq=100),
+        max_env_step=12_000,
+        **sections,
+    )
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        pipeline.run()
+    assert pipeline.stopped and pipeline.evaluator.best >= STEPS - 0.1
+
+
+GOALS = {'CartPole-v1': 475.0, 'Pendulum-v1': -200.0}
+"""Mean return of an evaluation that solves an env: the reward threshold, and for an env without one the usual number."""
+QUICK = {'dqn', 'mdqn'} | {
+    n for n in POLICY_REGISTRY.names() if POLICY_REGISTRY.get(n).default_config().on_policy
+}
+"""Policies that are tried with three seeds, as they need a few seconds; the others with one."""
+LEARNS: dict[str, tuple[str, int]] = {
+    name: solves for name in POLICY_REGISTRY.names() if (solves := POLICY_REGISTRY.get(name).solves)
+}
+"""Env and budget in env steps."""
+EXEMPT = {
+    'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
+    'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
+    'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
+    'redq': '20 updates of ten critics for each env step take more than ten minutes; its parts are those of sac',
+} | {name: 'learns from recorded data' for name in POLICY_REGISTRY.names() if learns_from_data(name)}
+
+
+def test_every_policy_is_tried_or_exempt_for_a_reason() -> None:
+    assert sorted([*LEARNS, *EXEMPT]) == POLICY_REGISTRY.names()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ('policy', 'seed'), [(policy, seed) for policy in LEARNS for seed in range(3 if policy in QUICK else 1)]
+)
+def test_the_defaults_of_a_policy_solve_its_env(policy: str, seed: int, tmp_path: Path) -> None:
+    env, budget = LEARNS[policy]
+    run = rlframe.train(
+        env=env,
+        policy=policy,
+        seed=seed,
+        max_env_step=budget,
+        stop_value=GOALS[env],
+        folder=tmp_path / 'run',
+        progress=False,
+    )
+    assert run.solved, f'{run.best} after {run.progress.envstep:,} env steps'

@@ -1,4 +1,4 @@
-"""Actors, critics, and the density of a squashed Gaussian."""
+"""Actors and critics: their widths, also apart from each other, and the density of a squashed Gaussian."""
 
 from __future__ import annotations
 
@@ -8,10 +8,16 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from torch import distributions
+from error_texts import raises
+from torch import distributions, nn
 
 from rlframe.data import EnvSpec
+from rlframe.errors import ConfigError
 from rlframe.model.qac import QAC, squashed_gaussian
+from rlframe.policy import create_policy
+from rlframe.policy.parts.ding_form import spec_of_env
+from rlframe.policy.parts.fit import misfit
+from rlframe.registry import POLICY_REGISTRY
 
 OBS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
 BOX = gymnasium.spaces.Box(-2, 1, (2,), np.float32)
@@ -66,3 +72,40 @@ def test_critics_are_independent_and_named_one_by_one() -> None:
         model.critic.nets[1].layers[0].weight.add_(1.0)
     after = model.critic(obs, action)
     assert torch.equal(before[0], after[0]) and not torch.equal(before[1], after[1])
+
+
+FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
+WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'rebrac', 'trpo')
+"""Policies whose critics have norms, or learn from shuffled rows."""
+BOTH = [name for name, model in FIELDS.items() if 'critic_hidden_size_list' in model]
+
+
+def widths(network: nn.Module) -> list[int]:
+    """Returns the outputs of the hidden layers of a network, or of the first of several critics."""
+    first = network.nets[0] if hasattr(network, 'nets') else network
+    return [layer.out_features for layer in first.modules() if isinstance(layer, nn.Linear)]
+
+
+@pytest.mark.parametrize('core', [None, 'gru'])
+@pytest.mark.parametrize('name', BOTH)
+def test_the_critic_has_widths_of_its_own(name: str, core: str | None) -> None:
+    kind: Any = POLICY_REGISTRY.get(name)
+    env = 'Pendulum-v1' if misfit(kind, spec_of_env('CartPole-v1')) else 'CartPole-v1'
+    model: dict[str, Any] = dict(encoder_hidden_size_list=[6, 5], critic_hidden_size_list=[9, 8, 7])
+    if core and (name in WITHOUT_CORE or 'core' not in FIELDS[name]):
+        pytest.skip('it has no core')
+    policy = create_policy(name, env=env, model=model | (dict(core=core) if core else {}))
+    if core is None:
+        parts = [getattr(policy.model, 'policy', None) or policy.model.actor, policy.model.critic]
+    elif hasattr(policy.model, 'memories'):
+        parts = list(policy.model.memories)
+    else:
+        parts = [policy.model.actor.memory, policy.model.critic.nets[0].memory]
+    assert [widths(part)[:size] for part, size in zip(parts, (2, 3), strict=True)] == [[6, 5], [9, 8, 7]]
+
+
+def test_a_shared_encoder_has_one_list_of_widths() -> None:
+    model = dict(share_encoder=True, critic_hidden_size_list=[8])
+    with raises(ConfigError):
+        create_policy('ppo', env='CartPole-v1', model=model)
+    assert {name for name, model in FIELDS.items() if 'core' in model and 'dueling' not in model} <= {*BOTH}

@@ -1,4 +1,4 @@
-"""Options that contradict each other, or the policy, are refused by name and with what would do."""
+"""What is refused by name and with what would do: options that contradict each other or the policy, and wrong updates of the user."""
 
 from __future__ import annotations
 
@@ -6,10 +6,15 @@ import math
 from typing import Any
 
 import pytest
+import torch
 from error_texts import raises
+from policy_toys import PLAIN, random_rows
 
 from rlframe.config import compile_config
 from rlframe.errors import ConfigError
+from rlframe.policy.dqn import DQNPolicy, DQNUpdate
+from rlframe.policy.parts.outputs import Quantiles
+from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 
 GRU, LSTM = (dict(model=dict(core=core)) for core in ('gru', 'lstm'))
@@ -79,3 +84,67 @@ def test_options_that_do_not_go_together_are_named_with_what_does(
         create |= dict(replay_buffer=dict(type=buffer), collector=dict(mark_episodes=True))
     with raises(ConfigError):
         compile_config(dict(env=env, policy=policy), create)
+
+
+class Tensors(DQNUpdate):
+    def output(self, network: Any, obs: Any, tau: Any = None) -> Any:
+        return network(obs)
+
+    def target(self, rows: Any) -> torch.Tensor:
+        return rows['reward']
+
+
+class Means(DQNUpdate):
+    def output(self, network: Any, obs: Any, tau: Any = None) -> Any:
+        return Quantiles(network(obs)[:, :, None].expand(-1, -1, 3))
+
+    def target(self, rows: Any) -> torch.Tensor:
+        return rows['reward']
+
+
+class Spread(DQNUpdate):
+    def target(self, rows: Any) -> torch.Tensor:
+        return rows['reward'][:, None].expand(-1, 3)
+
+
+class Rowwise(DQNUpdate):
+    def loss(self, rows: Any) -> Loss:
+        return Loss(self.model(rows['obs']).square().mean(1))
+
+
+class Constant(DQNUpdate):
+    def loss(self, rows: Any) -> Loss:
+        return Loss(rows['reward'].mean())
+
+
+class Bare(DQNUpdate):
+    def loss(self, rows: Any) -> Any:
+        return self.model(rows['obs']).mean()
+
+
+class Lossless(Update):
+    losses = {'actor_loss': 'model'}
+
+
+class Frozen(DQNUpdate):
+    losses = {'loss': 'nothing'}
+
+
+WRONG = {
+    Tensors: 'Tensors.output returned Tensor, not an Output: Values, Quantiles or Atoms',
+    Means: 'Means.target returned [8]; Quantiles need a target [B, M]',
+    Spread: 'Spread.target returned [8, 3]; Values need a target [B]',
+    Rowwise: 'Rowwise.loss returned a loss of the shape [8], not a number',
+    Constant: 'Constant.loss returned a loss that depends on no parameter',
+    Bare: 'Bare.loss returned Tensor, not a Loss',
+    Lossless: "Lossless has no method 'actor_loss', which its losses name",
+    Frozen: "Frozen.loss trains 'nothing', which has no parameters with gradients",
+}
+
+
+@pytest.mark.parametrize('update', WRONG)
+def test_the_class_and_the_method_are_named(update: type[Update]) -> None:
+    kind = type('OwnPolicy', (DQNPolicy,), {'update_class': update})
+    with pytest.raises(TypeError) as caught:
+        kind({'cuda': False, 'double': False}, PLAIN).learn_mode.forward(random_rows(8))
+    assert str(caught.value) == WRONG[update]

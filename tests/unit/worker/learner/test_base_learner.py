@@ -1,7 +1,10 @@
-"""The learner counts, measures, pairs priorities, fetches and saves."""
+"""The learner counts, measures, pairs priorities, fetches and saves, also by the names of DI-engine."""
 
 from __future__ import annotations
 
+import copy
+import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,17 @@ import numpy as np
 import pytest
 import torch
 from error_texts import raises
-from fakes import FakeBoard, ScriptedPolicy
+from fakes import FakeBoard, ScriptedPolicy, config_pair
 from test_hooks import NO_HOOKS, Note, learner_with
 
+from rlframe import config
 from rlframe.data import Batch
 from rlframe.errors import BufferUnderflowError, CheckpointNotFoundError
+from rlframe.pipeline import SerialPipeline
+from rlframe.pipeline.resume import resume
 from rlframe.run.progress import Progress
-from rlframe.worker import BaseLearner
+from rlframe.run.read_checkpoint import find_checkpoint, load_checkpoint
+from rlframe.worker import BaseLearner, LearnerHook
 
 
 def test_counters_are_shared_with_the_other_workers() -> None:
@@ -184,3 +191,61 @@ def test_a_checkpoint_function_saves_in_the_learner_s_stead() -> None:
     learner.save_checkpoint()
     learner.save_checkpoint('best.pth.tar')
     assert saved == ['iteration_0', 'best'] and learner.ckpt_name == 'best'
+
+
+class SaveBest(LearnerHook):
+    """Saves under the name that DI-engine's evaluators use."""
+
+    position = 'after_iter'
+
+    def __call__(self, engine: BaseLearner) -> None:
+        if engine.last_iter.val == 3:
+            engine.save_checkpoint('ckpt_best.pth.tar')
+
+
+def test_last_iter_is_a_number_and_a_counter() -> None:
+    learner = learner_with()
+    learner.train({})
+    counter = learner.last_iter
+    assert counter == 1 == counter.val and counter % 100 == 1 and json.dumps(counter) == '1'
+    learner.train({})
+    assert counter.val == 2 == learner.last_iter.val
+    learner.last_iter.add(5)
+    assert learner.train_iter == learner.last_iter == counter.val == 7
+    counter.update(40)
+    assert learner.learn_info['learner_step'] == 40 == learner.last_iter.val
+    with raises(ValueError):
+        counter.add(-41)
+    for twin in (copy.deepcopy(counter), pickle.loads(pickle.dumps(counter))):
+        assert type(twin) is int and twin == 1
+
+
+def test_what_a_hook_saves_as_ckpt_best_is_found_under_that_name(tmp_path: Path) -> None:
+    learner = BaseLearner({'hook': NO_HOOKS}, ScriptedPolicy().learn_mode, exp_name=str(tmp_path))
+    learner.register_hook(SaveBest())
+    for _ in range(5):
+        learner.train({})
+    for path in ('ckpt/ckpt_best.pth.tar', 'ckpt/ckpt_best', 'ckpt', '.'):
+        assert find_checkpoint(tmp_path / path) == tmp_path / 'ckpt' / 'ckpt_best'
+    other_policy = ScriptedPolicy()
+    hook = NO_HOOKS | {'load_ckpt_before_run': str(tmp_path / 'ckpt' / 'ckpt_best.pth.tar')}
+    other = BaseLearner({'hook': hook}, other_policy.learn_mode)
+    other.call_hook('before_run')
+    assert other.train_iter == other_policy.state == 3
+    learner.save_checkpoint('iteration_5.pth.tar')
+    assert load_checkpoint(tmp_path / 'ckpt' / 'iteration_5.pth.tar')[0]['learner']['policy'] == {'state': 5}
+    with raises(CheckpointNotFoundError):
+        find_checkpoint(tmp_path / 'ckpt' / 'iteration_6.pth.tar')
+
+
+def test_in_a_run_ckpt_best_is_what_was_saved_so_or_else_the_best(cwd: Path) -> None:
+    with SerialPipeline(config.compile_config(*config_pair(max_env_step=200))) as pipeline:
+        ckpt = pipeline.folder / 'ckpt'
+        pipeline.step()
+        assert find_checkpoint(ckpt / 'ckpt_best.pth.tar') == find_checkpoint(ckpt / 'best')
+        pipeline.learner.register_hook(SaveBest())
+        pipeline.run()
+    found = find_checkpoint(ckpt / 'ckpt_best.pth.tar')
+    assert found == ckpt / 'ckpt_best' and load_checkpoint(found)[1]['progress']['train_iter'] >= 3
+    assert resume(ckpt / 'ckpt_best.pth.tar').checkpoint == found
+    assert find_checkpoint(pipeline.folder) == find_checkpoint(ckpt / 'best') != found
