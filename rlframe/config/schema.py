@@ -20,7 +20,7 @@ PARALLEL = 'parallel'
 LOCAL = 'local'
 """The backend of sections that name none."""
 BACKENDS = {
-    role: Field(LOCAL, type=str, doc=doc, may_change=role == 'collector', reaches='process')
+    role: Field(LOCAL, type=str, doc=doc, may_change=role != 'replay_buffer', reaches='process')
     for role, doc in {
         'collector': "place where envs are stepped: 'local' is this process; 'process' are child processes and 'ray' actors, each with"
         ' envs and a policy of its own',

@@ -188,6 +188,12 @@ class Checkpoints:
         """Keeps a copy of the current policy until its evaluation is available."""
         self._unscored.append(copy.deepcopy(self._policy_state()))
 
+    def forget_unscored(self) -> int:
+        """Forgets the policies whose evaluation was running, and returns their number."""
+        count = len(self._held)
+        self._held = []
+        return count
+
     def save_if_best(self, score: float, is_best: bool) -> None:
         """Saves the oldest policy without a score as ``best``, or drops it."""
         state = self._unscored.pop(0)

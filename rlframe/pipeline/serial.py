@@ -16,6 +16,7 @@ from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
+from rlframe.pipeline.saying import count_of
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
@@ -422,6 +423,11 @@ class SerialPipeline(HasGoal):
 
     def _restore(self, state: Mapping[str, Any], saved: OpenCheckpoint, clone_key: int | None = None) -> None:
         self.checkpoints.restore(state, saved.manifest, saved.path, clone_key)
+        if not self.evaluator.answers_later and (count := self.checkpoints.forget_unscored()):
+            self.loop.evaluated_at = -1  # perhaps the last one of the run
+            self._inexact.note(
+                f'the run leaves out {count_of(count, "evaluation")} that had begun in an actor'
+            )
         self.learner.ckpt_name = saved.path.name
         self.times.resume(saved.manifest.get('seconds', {}))
         if 'config' in saved.manifest:

@@ -21,9 +21,12 @@ BESIDE = ('evaluator.backend=ray', 'env.n_evaluator_episode=5')
 HERE = ('env.n_evaluator_episode=5',)
 
 
-def start(folder: Path, case: str, *words: str, train_iter: int = 180) -> SerialPipeline:
+def start(
+    folder: Path, case: str, *words: str, train_iter: int = 180, resume: Path | None = None
+) -> SerialPipeline:
     folder.mkdir(parents=True, exist_ok=True)
-    return SerialPipeline(config_of(case, *words, f'max_train_iter={train_iter}'), folder)
+    cfg = config_of(case, *words, f'max_train_iter={train_iter}')
+    return SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest')
 
 
 def evaluations(folder: Path) -> list[dict[str, Any]]:
@@ -130,6 +133,35 @@ def test_endless_episodes_are_cut_in_the_actor_and_told_of_here(
         pipeline.run()
     assert [record['eval/cut_episodes'] for record in evaluations(tmp_path)] == [5.0, 5.0]
     assert '5 of 5 evaluated episodes did not end within 3 env steps' in caplog.text
+
+
+def test_a_resumed_run_evaluates_elsewhere_and_leaves_out_what_an_actor_had_not_finished(
+    tmp_path: Path,
+) -> None:
+    with start(tmp_path / 'straight', 'dqn naive', *HERE) as pipeline:
+        pipeline.run()
+    with start(tmp_path / 'first', 'dqn naive', *HERE, train_iter=60) as pipeline:
+        pipeline.run()
+    with start(
+        tmp_path / 'beside', 'dqn naive', *BESIDE, train_iter=120, resume=tmp_path / 'first'
+    ) as pipeline:
+        assert pipeline.exact
+        frozen = freeze_when_asked(pipeline, times=1, train_iter=120)
+        pipeline.run(interrupted=lambda: pipeline.finished)
+        pipeline.checkpoints.save_latest()
+        os.kill(frozen[0], signal.SIGCONT)
+    for train_iter in (120, 180):
+        last = tmp_path / str(train_iter)
+        with start(last, 'dqn naive', *HERE, train_iter=train_iter, resume=tmp_path / 'beside') as pipeline:
+            assert pipeline.checkpoints.inexact == [
+                'the run leaves out 1 evaluation that had begun in an actor'
+            ]
+            assert not pipeline.complete and pipeline.evaluations == 0
+            pipeline.run()
+            assert pipeline.evaluations == 1
+    states = [load_checkpoint(folder / 'ckpt' / 'latest')[0] for folder in (tmp_path / 'straight', last)]
+    assert differences(*(state['policy'] for state in states)) == []
+    assert evaluations(tmp_path / 'straight')[-1] == evaluations(last)[-1]
 
 
 @pytest.mark.parametrize('where', [BESIDE, HERE], ids=['beside', 'here'])

@@ -35,15 +35,16 @@ PARTS = {
 
 
 @pytest.mark.parametrize('case', PARTS)
-def test_a_run_that_is_resumed_ends_with_the_bits_of_one_whose_collector_has_the_network(
+def test_a_run_that_is_resumed_with_or_without_a_server_ends_with_the_bits_of_one_without(
     case: str, tmp_path: Path
 ) -> None:
     name = 'dqn naive' if case == 'dqn c51' else case
-    words = (*PARTS[case], 'evaluator.eval_freq=40')
-    straight = train_to(tmp_path / 'straight', 120, name, *words)
+    words = (*PARTS[case], 'evaluator.eval_freq=42')
+    straight = train_to(tmp_path / 'straight', 126, name, *words)
     assert len(straight['records']) > 3
-    train_to(tmp_path / 'half', 80, name, *words, *CENTRAL)
-    resumed = train_to(tmp_path / 'whole', 120, name, *words, *CENTRAL, resume=tmp_path / 'half')
+    train_to(tmp_path / 'first', 42, name, *words, *CENTRAL)
+    train_to(tmp_path / 'second', 84, name, *words, *CENTRAL, resume=tmp_path / 'first')
+    resumed = train_to(tmp_path / 'third', 126, name, *words, resume=tmp_path / 'second')
     assert differences(straight, resumed) == []
 
 

@@ -142,6 +142,7 @@ class ActorsConfig(WorkersConfig, RayConfig):
         unit='requests',
         doc="with inference='central': most requests in a pass of the network; with 1, runs of several collectors can be repeated"
         ' bit for bit; None: one of each collector',
+        may_change=True,
     )
     inference_timeout: float = seconds(
         0.05, "with inference='central': longest time for a request to wait for the other collectors"

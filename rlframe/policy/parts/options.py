@@ -229,4 +229,5 @@ INFERENCE = Field(
     'local',
     doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
     rule=_has_a_server,
+    may_change=True,
 )
