@@ -382,7 +382,7 @@ def _found_in(package: str, registry: str) -> dict[str, str]:
 
 
 ENV_REGISTRY: Registry[EnvFactory] = Registry(
-    'env', _in('envs', gym_env='gym', pettingzoo_env='pettingzoo', atari='atari')
+    'env', _in('envs', gym_env='gym', pettingzoo_env='pettingzoo', atari='atari', recorded_env='recorded')
 )
 """Factories of envs, by name."""
 ENV_MANAGER_REGISTRY: Registry[IEnvManager] = Registry(

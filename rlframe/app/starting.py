@@ -14,6 +14,7 @@ from rlframe import config
 from rlframe.app.run import Run
 from rlframe.config.compile import merge, user_tree
 from rlframe.config.components import section_at, value_at
+from rlframe.config.rules import learns_from_data
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
 from rlframe.data.timestep import EnvSpec
@@ -117,7 +118,7 @@ def starting_config(
         limits = {'max_episode_len': LONGEST_EPISODE}
     settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits)
     main: Settings = dict(
-        exp_name=f'{_plain(spec.name)}_{_plain(name)}',
+        exp_name=f'{plain_name(spec.name)}_{plain_name(name)}',
         max_env_step=budget,
         env=dict(
             env_id=world.env_id,
@@ -237,14 +238,13 @@ def _check(name: str, kind: Any, spec: EnvSpec) -> None:
     """Checks that a policy can learn by acting in an env."""
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
-    collector = kind.config_fields().get('collect', {}).get('collector')
-    if isinstance(collector, dict) and 'type' in collector and collector['type'].default == 'dataset':
-        actors = [other for other in fitting(spec) if other != name]
+    if learns_from_data(name):
+        actors = [other for other in fitting(spec) if not learns_from_data(other)]
         raise ConfigError(
             f'{name} learns from recorded data, not by acting in {spec.name}',
             where='policy.type',
-            remedy=f'Policies that learn by acting: {", ".join(actors)}. For recorded data, start from'
-            ' configs/cartpole_bc.py.',
+            remedy=f'Policies that learn by acting: {", ".join(actors)}. To learn from data: rlframe train --data DATA'
+            f' --policy {name}; rlframe collect records them.',
         )
 
 
@@ -308,12 +308,19 @@ def _side(box: Space[Any]) -> int:
     return int(max(first, last))
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """Returns a name in lower case with underscores for everything but letters and digits."""
     return re.sub('[^a-z0-9]+', '_', name.lower()).strip('_') or 'env'
 
 
 # the policy
+
+
+def encoder_settings(kind: Any, spec: EnvSpec, sizes: list[int]) -> Settings:
+    """Returns the section ``model`` of a policy, as far as the policy has these options."""
+    known = kind.config_fields().get('model', {})
+    found = {name: value for name, value in _facts(spec, 1).encoder(sizes).items() if name in known}
+    return {'model': found} if found else {}
 
 
 def _of_atoms(fields: Mapping[str, Any]) -> Settings:

@@ -85,6 +85,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _divisible_n_sample(known),
         _keeps_sequences_whole(known),
         _takes_schedule(known),
+        *_reads_or_acts(known),
         *_fit_the_collector(known),
         *_fit_recorded_data(known),
         *_gives_first_priorities(known),
@@ -147,6 +148,38 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
     if known.get(key) == 'sample_1v1' and _samples_rounds(known):
         message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
         yield _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
+
+
+def learns_from_data(name: str) -> bool:
+    """Whether a policy learns from recorded data, and never by acting: the collector ``dataset`` is its default."""
+    collector = POLICY_REGISTRY.get(name).config_fields().get('collect', {}).get('collector')
+    return (
+        isinstance(collector, dict) and 'type' in collector and bool(collector['type'].default == 'dataset')
+    )
+
+
+def offline_policies() -> list[str]:
+    """Returns the names of the policies that learn from recorded data."""
+    return [name for name in POLICY_REGISTRY.names() if learns_from_data(name)]
+
+
+def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
+    """A policy learns from recorded data, or by acting."""
+    key = f'{COLLECTOR}.type'
+    kind, policy = known.get(key), known.get('policy.type')
+    if kind is None or policy is None or policy not in POLICY_REGISTRY:
+        return
+    is_offline = learns_from_data(policy)
+    if is_offline and kind != 'dataset':
+        message = f'{policy} learns from recorded data; this collector plays the policy itself'
+        remedy = (
+            f'rlframe collect records data; rlframe train --data DATA --policy {policy} learns from them.'
+        )
+        yield _bad(known, key, message, "'dataset'", remedy)
+    may_read = is_offline or POLICY_REGISTRY.get(policy).may_learn_from_data
+    if kind == 'dataset' and not may_read:
+        message = f'{policy} learns by acting, not from data alone'
+        yield _bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
 
 
 def _fit_the_collector(known: Known) -> Iterator[ConfigError]:

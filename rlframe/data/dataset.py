@@ -33,7 +33,7 @@ class Selection(NamedTuple):
     """Share of the episodes that are kept apart to evaluate on."""
     is_held_out: bool = False
     """Whether those are read, in place of all others."""
-    weights: Sequence[float] | None = None
+    mix: Sequence[float] | None = None
     """Share of a batch that is from each of several data; None: by their rows."""
     memory: float = LIMIT
     """GiB that the data may occupy in memory; more is read from disk, block by block."""
@@ -49,7 +49,7 @@ ALL = Selection()
 
 def selection_of(cfg: Mapping[str, Any]) -> Selection:
     """Returns the selection that the options of a collector say."""
-    names = ('top', 'held_out', 'weights', 'memory')
+    names = ('top', 'held_out', 'mix', 'memory')
     return Selection(**{name: cfg[name] for name in names if name in cfg})
 
 
@@ -95,15 +95,15 @@ def open_data(data: Any, where: str = COLLECTOR_DATA, selection: Selection = ALL
 
 def _mixed(data: Sequence[Any], where: str, selection: Selection) -> DataSource:
     """Returns several data as one: each batch has rows of all, by their weights."""
-    weights = selection.weights
+    weights = selection.mix
     if weights is not None and (len(weights) != len(data) or min(weights) <= 0):
         raise ConfigError(
             'bad value',
-            where='weights',
+            where='mix',
             got=weights,
             expected=f'{len(data)} numbers above 0, one for each data',
         )
-    sources: list[Any] = [open_data(each, where, selection._replace(weights=None)) for each in data]
+    sources: list[Any] = [open_data(each, where, selection._replace(mix=None)) for each in data]
     return MixedSource(sources, weights or [len(source) for source in sources], where)
 
 

@@ -253,6 +253,17 @@ def read_recording(
         ConfigError: If there is no such file, it is damaged, or its columns are not those of recorded data.
         MissingDependencyError: If a package is missing.
     """
+    name, found_at = _located(path, where, download)
+    with readable(found_at, name, where):
+        found = FORMATS[name].read(found_at)
+        recording = recording_of(found, str(path), name, limit * GIB)
+    if not len(recording):
+        raise ConfigError('the data contain no rows', where=where, got=str(path))
+    return recording
+
+
+def _located(path: str | Path, where: str, download: bool) -> tuple[str, Path]:
+    """Returns the format and the place of recorded data."""
     name = _named(path, where)
     found_at = minari_data.find(str(path), where, download) if name == 'minari' else Path(path)
     if not found_at.exists():
@@ -263,12 +274,18 @@ def read_recording(
         )
     if found_at.is_dir() and name != 'minari':
         raise ConfigError(f'{found_at} is a folder, not a file', where=where)
+    return name, found_at
+
+
+def peek(path: str | Path, where: str = 'data', download: bool = False) -> Recording:
+    """Returns the facts and the first rows of recorded data, without reading the others; the errors are those of ``read_recording``."""
+    name, found_at = _located(path, where, download)
     with readable(found_at, name, where):
         found = FORMATS[name].read(found_at)
-        recording = recording_of(found, str(path), name, limit * GIB)
-    if not len(recording):
-        raise ConfigError('the data contain no rows', where=where, got=str(path))
-    return recording
+        first = next(found.parts, None)
+        if first is None:
+            raise ConfigError('the data contain no rows', where=where, got=str(path))
+        return recording_of(Found(len(first), iter([first]), found.facts), str(path), name, np.inf)
 
 
 def _named(path: str | Path, where: str) -> str:

@@ -14,7 +14,9 @@ from rlframe.data.columns import Columns, StoredColumn, blocks, gathered, row_nb
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ConfigError
+from rlframe.utils.lazy import LazyModule
 
+gymnasium = LazyModule('gymnasium')
 STEP = ('obs', 'next_obs', 'action', 'reward', 'terminated', 'truncated')
 """Columns of a whole env step."""
 FLAGS = ('terminated', 'truncated')
@@ -168,6 +170,29 @@ def spec_from_facts(facts: Mapping[str, Any]) -> EnvSpec:
         reward_threshold=facts.get('reward_threshold'),
         max_episode_steps=facts.get('max_episode_steps'),
     )
+
+
+def spec_of_data(recording: Recording) -> EnvSpec:
+    """Returns the spec of the env that data are of: the one they say, or spaces that their columns suggest.
+
+    Integers are choices, from the smallest to the largest of the rows; floats are bounded if they lie in [-1, 1].
+    """
+    own = recording.spec()
+    if own is not None:
+        return own
+    spaces = gymnasium.spaces
+    columns = {name: recording.columns[name][:] for name in ('obs', 'action')}
+    action = columns['action']
+    if action.dtype.kind in 'iu' and action[0].size == 1:
+        space: Any = spaces.Discrete(int(action.max()) + 1)
+    elif action.dtype.kind in 'iu':
+        space = spaces.MultiDiscrete((action.max(0) + 1).astype(np.int64))
+    else:
+        bound = np.float32(max(1.0, float(np.abs(action).max())))
+        space = spaces.Box(-bound, bound, action.shape[1:], np.float32)
+    obs = columns['obs']
+    low, high = (0, 255) if obs.dtype == np.uint8 else (-np.inf, np.inf)
+    return EnvSpec(spaces.Box(low, high, obs.shape[1:], obs.dtype.type), space, name='the recorded env')
 
 
 # from the columns of a file to ours

@@ -7,6 +7,13 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+USE, LOOK, OWN, LOOK_UP = (
+    'train and use a policy',
+    'look at results',
+    'write and check your own',
+    'look things up',
+)
+"""Headings under which verbs are listed."""
 Args = argparse.Namespace
 """A parsed command line; ``args.parser`` is the parser of the verb, whose ``error`` ends the process with its usage."""
 

@@ -42,15 +42,23 @@ def _check(args: Args) -> None:
     goes_on = args.resume not in (None, AUTO)
     is_worker = args.mode in ('learner', 'collector')
     refused: tuple[tuple[Any, str], ...] = (
-        (not (args.config or args.env or goes_on), 'one of the arguments --env and -c/--config is required'),
+        (
+            not (args.config or args.env or args.data or goes_on),
+            'one of the arguments --env, --data and -c/--config is required',
+        ),
+        (
+            args.data and (args.config or goes_on),
+            '--data starts without a config; with one: collector.data=DATA',
+        ),
+        (args.download and not args.data, '--download goes with --data'),
         (args.env and args.config, '--env starts without a config, and -c names one; leave out one of them'),
         (
             args.env and goes_on,
             '--env starts without a config, and --resume DIR names one; leave out one of them',
         ),
         (
-            args.policy and not args.env,
-            '--policy goes with --env; a config names its policy itself (policy.type=...)',
+            args.policy and not (args.env or args.data),
+            '--policy goes with --env or --data; a config names its policy itself (policy.type=...)',
         ),
         (args.jobs and not args.seeds, '--jobs goes with --seeds'),
         (
@@ -129,6 +137,10 @@ def _train(args: Args) -> int:
 
 def config_of(args: Args) -> Pair | None:
     """Returns the config that the command line names, or one for the env that it names; None if it names neither."""
+    if getattr(args, 'data', None):
+        from rlframe.app.offline import data_config
+
+        return data_config(args.data, args.policy, args.env, args.train_iter, args.trust, args.download)
     if args.env is None:
         return read_config(args.config) if args.config else None
     from rlframe.app.starting import overridden_start

@@ -16,8 +16,12 @@ from rlframe.entry.arguments import (
     CHECKPOINT,
     CONFIG,
     JSON,
+    LOOK,
+    LOOK_UP,
+    OWN,
     RUNS,
     TRUST,
+    USE,
     Args,
     arg,
     count,
@@ -31,12 +35,6 @@ from rlframe.entry.arguments import VERBS as VERBS
 from rlframe.registry import REGISTRIES
 
 A_PICTURE = 'a .png or .svg file (default: '
-USE, LOOK, OWN, LOOK_UP = (
-    'train and use a policy',
-    'look at results',
-    'write and check your own',
-    'look things up',
-)
 MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 
 KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
@@ -49,6 +47,7 @@ KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env
     (
         '--env CartPole-v1 --policy ppo',
         '--env CartPole-v1 --policy dqn --seeds 0-4 --jobs 2',
+        '--data cartpole_expert --policy bc',
         '-c cartpole_dqn --seed 1 policy.learn.batch_size=128 env_manager.type=gym_vector',
         '--resume cartpole_dqn_seed0 --train-iter 1e4',
     ),
@@ -60,8 +59,22 @@ KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env
         ' 200,000 off-policy)',
         'ID',
     ),
-    arg('--policy', 'with --env: the policy, or MODULE:CLASS (default: one that suits the actions)', 'NAME'),
+    arg(
+        '--data',
+        'recorded data to learn from without a config file; several are mixed. The policy is evaluated in the env of the data'
+        ' (or of --env), or on a tenth of their episodes if that cannot be created, for --train-iter updates (default: 20,000)',
+        'DATA',
+        nargs='+',
+        action='extend',
+    ),
+    arg(
+        '--policy',
+        'with --env: the policy, or MODULE:CLASS (default: one that suits the actions); with --data: one that learns from data'
+        ' (default: bc)',
+        'NAME',
+    ),
     CONFIG,
+    flag('--download', 'with --data: let Minari fetch an id that is not on this machine'),
     arg(
         '--resume',
         'resume from this run folder or checkpoint; "auto": from the newest run of the config, if any;'
@@ -300,50 +313,6 @@ def export(args: Args) -> int:
 
 
 @verb(
-    USE,
-    'record env steps of a policy as data to learn from',
-    (
-        'cartpole_dqn_seed0 -n 100000 --out cartpole_expert',
-        'cartpole_dqn_seed0/ckpt/latest --replay --out cartpole_replay.npz',
-        '--random --env CartPole-v1 -n 10000 --out cartpole_random.parquet',
-    ),
-    arg('checkpoint', 'a run folder (its best checkpoint), or a checkpoint', 'RUN', nargs='?'),
-    flag('--random', 'record random actions, in the env of --env'),
-    arg('--env', 'with --random: the env, as train --env takes it', 'ID'),
-    flag('--replay', 'write the replay buffer of the checkpoint instead of playing'),
-    arg(
-        '-n --steps',
-        'env steps, rounded up to whole episodes (default: 100,000)',
-        'N',
-        type=count,
-        default=100_000,
-    ),
-    arg('--out', 'the data, which must not exist', 'DATA', required=True),
-    arg(
-        '--format',
-        'minari (a folder, the default), npz or parquet (default: by the ending of DATA)',
-        'FORMAT',
-    ),
-    flag('--explore', 'act as in training, by drawn actions or with noise (default: as in evaluation)'),
-    arg(
-        '--eps',
-        'with --explore: share of random actions of a policy such as dqn (default: as at the checkpoint)',
-        'EPS',
-        type=float,
-    ),
-    seed('episodes (default: 0)', default=0),
-    TRUST,
-    JSON,
-    overrides('run'),
-)
-def collect(args: Args) -> int:
-    """Records, shows the progress on stderr, and keeps whole episodes after Ctrl-C."""
-    from rlframe.entry.collect import run
-
-    return run(args)
-
-
-@verb(
     LOOK,
     'draw the curves of one or many runs',
     (
@@ -370,41 +339,6 @@ def plot(args: Args) -> int:
 
     say('\n'.join(map(str, plot(args.runs, args.metric, args.out, args.title, args.smooth))))
     return 0
-
-
-@verb(
-    LOOK,
-    'describe recorded data: episodes, returns, spaces, and what is wrong',
-    ('cartpole_expert', 'cartpole_replay.npz --env CartPole-v1', 'cartpole_expert --out returns.png --json'),
-    arg(
-        'data',
-        'a folder of Minari or the id of one on this machine, or a .npz, .parquet or .hdf5 file',
-        'DATA',
-    ),
-    arg(
-        '--env',
-        'check the data against this env: spaces, and episodes that are replayed from their seeds',
-        'ID',
-    ),
-    arg('--out', 'a .png or .svg file for a histogram of the returns', 'FILE'),
-    arg(
-        '--memory',
-        'GiB that the data may occupy in memory; more is read from disk (default: 4)',
-        'GiB',
-        type=float,
-        default=4.0,
-    ),
-    flag('--download', 'let Minari fetch an id that is not on this machine'),
-    JSON,
-)
-def data(args: Args) -> int:
-    """Describes data; 1 if something is wrong with them."""
-    from rlframe.app.data_report import data_text, inspect_data
-    from rlframe.display.text import say_result
-
-    found = inspect_data(args.data, args.env, args.out, args.memory, args.download)
-    say_result(found, data_text, args.json)
-    return 1 if found['problems'] else 0
 
 
 @verb(
@@ -620,3 +554,6 @@ def explain(args: Args) -> int:
 
     say_result(explain(args.key), text_of, args.json)
     return 0
+
+
+from rlframe.entry import data_verbs as data_verbs  # noqa: E402  listed behind the others

@@ -190,8 +190,8 @@ class Checkpoints:
 
     def forget_unscored(self) -> int:
         """Forgets the policies whose evaluation was running, and returns their number."""
-        count = len(self._held)
-        self._held = []
+        count = len(self._unscored)
+        self._unscored.clear()
         return count
 
     def save_if_best(self, score: float, is_best: bool) -> None:

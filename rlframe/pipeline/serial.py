@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
+from rlframe.display.text import count_of
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
-from rlframe.pipeline.saying import count_of
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets

@@ -5,9 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from easydict import EasyDict
-
-from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.options import (
@@ -18,7 +15,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.starting import COMMON
 from rlframe.policy.qac import QACPolicy, QACUpdate
 from rlframe.utils.field import option
@@ -82,10 +79,6 @@ class AWRPolicy(QACPolicy):
     config: dict[str, Any] = dict(collect=FROM_DATA)
     toy: dict[str, Any] = dict(discount_factor=0.5, learn=dict(batch_size=64, learning_rate=3e-3))
     search_space = COMMON
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'normal_qac'

@@ -168,6 +168,8 @@ class Policy(Configurable):
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
     samples_rounds = False
     """Whether its training samples are made of whole rounds of its own actions although a replay buffer keeps them."""
+    may_learn_from_data = False
+    """Whether it may also learn from recorded data alone, though it acts by default."""
     corrects_lag = False
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     is_recurrent = False

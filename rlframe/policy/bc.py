@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
-from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.optim import OPTIMIZER
@@ -19,7 +17,6 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
-from rlframe.policy.parts.recorded import check_from_data
 from rlframe.policy.parts.sequences import Rows, real_samples
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -87,10 +84,6 @@ class BCPolicy(Policy):
         defaults={'learn.batch_size': 32, 'learn.learning_rate': 1e-5},
     )
     toy = dict(learn=dict(batch_size=32, learning_rate=1e-2))
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'actor'

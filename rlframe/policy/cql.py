@@ -6,13 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array
-from rlframe.errors import ConfigError
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Values
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
 from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACUpdate
@@ -123,7 +121,3 @@ class CQLPolicy(QACPolicy):
             batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, conservative_weight=0.1
         ),
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]

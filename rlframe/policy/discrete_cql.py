@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from easydict import EasyDict
-
-from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNUpdate, QPolicy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import chosen
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -73,7 +70,3 @@ class DiscreteCQLPolicy(QPolicy):
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50),
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]

@@ -77,6 +77,7 @@ class EDACPolicy(QACPolicy):
 
     _cfg: EDACConfig
     actor_kind = 'gaussian'
+    may_learn_from_data = True
     config: dict[str, Any] = dict(model=dict(n_critic=10))
     update_class = EDACUpdate
     ding = DingNames(

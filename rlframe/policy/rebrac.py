@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.episodes import with_next_action
 from rlframe.data.sources import DataSource
 from rlframe.data.timestep import Array, Batch
-from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
 from rlframe.policy.dqn import INPUTS
 from rlframe.policy.parts.outputs import Values
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
 from rlframe.policy.td3 import TD3Learn, nearby
@@ -102,10 +100,6 @@ class ReBRACPolicy(QACPolicy):
     toy: dict[str, Any] = dict(
         discount_factor=0.5, learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3)
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def _get_data_form(self) -> Callable[[DataSource], DataSource]:
         return with_next_action

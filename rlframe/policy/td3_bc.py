@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array
-from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
 from rlframe.policy.td3 import TD3Learn, nearby
@@ -79,7 +77,3 @@ class TD3BCPolicy(QACPolicy):
     toy: dict[str, Any] = dict(
         discount_factor=0.5, learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3)
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]

@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Batch, TimeStep
-from rlframe.errors import ConfigError
-from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import real_rows
 
 FROM_DATA: dict[str, Any] = dict(collector=dict(type='dataset'), n_sample=None)
@@ -27,12 +25,3 @@ def transitions_of(policy: Any, block: Batch) -> Batch:
     step = TimeStep(rows['next_obs'], rows['reward'], *ends, (), np.arange(len(rows)))
     output = Batch.unchecked({'action': rows['action']}, len(rows))
     return rows.replace(**policy.process_transition(rows['obs'], output, step))
-
-
-def check_from_data(cls: Any, cfg: Any) -> list[ConfigError]:
-    """Refuses collectors that play the policy of a class which learns from recorded data only."""
-    kind = (cfg.collect.get('collector') or {}).get('type', 'dataset')
-    if kind not in ('sample', 'episode'):
-        return []
-    message = f'{cls.__name__} learns from recorded data; this collector plays the policy itself'
-    return [refused(cfg, 'collect.collector.type', message, "'dataset'")]

@@ -39,7 +39,7 @@ class DatasetCollectorConfig(Section):
     held_out: float = option(
         0.0, range='[0, 1)', doc='share of the episodes that are kept apart, to evaluate on them'
     )
-    weights: list[float] | None = option(
+    mix: list[float] | None = option(
         None, doc='with several data: share of a batch that is from each; None: by their rows'
     )
     memory: float = option(

@@ -160,7 +160,7 @@ def test_mixed_data_have_their_share_of_every_batch(tmp_path: Path) -> None:
     one, other = recording((6, 6)), recording((3, 5, 2))
     for name in ('obs', 'next_obs'):
         other.columns[name][:][:, 0] += 50
-    source = open_data([one, other], 'x', Selection(weights=[3, 1]))
+    source = open_data([one, other], 'x', Selection(mix=[3, 1]))
     whole = rows_of(source, 8)
     assert len(whole) == 3
     for batch in whole:

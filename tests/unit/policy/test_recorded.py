@@ -17,7 +17,7 @@ from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.worker import create_serial_collector
 
-ENVS = {'edac': 'fakes:TargetEnv', 'td3_bc': 'fakes:TargetEnv', 'dqn': 'fakes:IdentityEnv'}
+ENVS = {'edac': 'zoo:TargetEnv', 'td3_bc': 'zoo:TargetEnv', 'discrete_cql': 'zoo:IdentityEnv'}
 
 
 def config_of(policy: str, **options: Any) -> Any:

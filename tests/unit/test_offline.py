@@ -1,0 +1,118 @@
+"""``rlframe train --data`` learns from recorded data without a config, and is scored in their env or on held-out episodes."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlframe
+from rlframe.app.collect import CollectRequest, collect
+from rlframe.app.offline import data_config
+from rlframe.data.formats import read_recording, write_recording
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError, UnsafeCheckpointError
+
+
+@pytest.fixture(scope='module')
+def data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = tmp_path_factory.mktemp('data') / 'cartpole.npz'
+    collect(None, CollectRequest(900, str(path)), env='CartPole-v1')
+    return str(path)
+
+
+def rewritten(data: str, folder: Path, **facts: Any) -> str:
+    found = read_recording(data)
+    kept = {name: value for name, value in {**found.facts, **facts}.items() if value is not None}
+    return str(write_recording(dataclasses.replace(found, facts=kept), folder / 'changed.npz'))
+
+
+def test_data_name_the_env_in_which_the_policy_is_evaluated(data: str, cwd: Path, capsys: Any) -> None:
+    assert main(['train', '--data', data, '--policy', 'bc', '--train-iter', '20', '--out', 'run']) == 0
+    run = rlframe.open_run('run')
+    assert run.env_name == 'CartPole-v1' and 8 < run.best < 500
+    assert run.config.policy.collect.collector.type == 'dataset' and run.progress.train_iter == 20
+
+
+@pytest.mark.parametrize(
+    'facts', [{'env': None}, {'env': {'env_id': 'Nowhere-v7'}}, {'env': None, 'spec': None}]
+)
+def test_without_an_env_the_policy_is_scored_on_episodes_that_it_does_not_learn_from(
+    facts: dict[str, Any], data: str, cwd: Path
+) -> None:
+    path = rewritten(data, cwd, **facts)
+    assert main(['train', '--data', path, '--train-iter', '20', '--out', 'run']) == 0
+    run = rlframe.open_run('run')
+    assert 0.3 < run.best <= 1  # accuracy
+    cfg = run.config
+    assert cfg.policy.eval.evaluator.type == 'metric' and cfg.policy.eval.evaluator.held_out == 0.1
+    assert cfg.policy.collect.collector.held_out == 0.1
+    with pytest.raises(ConfigError, match='is recorded data, not an env to play in'):
+        run.evaluate(1)
+
+
+def test_env_of_foreign_data_that_is_code_needs_trust(data: str, cwd: Path) -> None:
+    path = rewritten(data, cwd, env={'env_id': 'os:getcwd'})
+    with pytest.raises(UnsafeCheckpointError, match=r'env\.env_id'):
+        data_config(path)
+    main_config, create = data_config(path, env='CartPole-v1')
+    assert main_config['env']['env_id'] == 'CartPole-v1' and create['evaluator']['type'] == 'interaction'
+
+
+def test_data_of_another_env_are_refused_before_training(data: str, cwd: Path, capsys: Any) -> None:
+    assert main(['train', '--data', data, '--env', 'Pendulum-v1', '--policy', 'bc']) == 2
+    message = capsys.readouterr().err
+    assert 'data of CartPole-v1 do not fit Pendulum-v1' in message and not list(cwd.iterdir())
+
+
+@pytest.mark.parametrize(
+    ('words', 'message'),
+    [
+        (
+            ['--data', 'DATA', '--policy', 'dqn'],
+            "dqn learns by acting, not from data alone; got 'dqn', expected",
+        ),
+        (
+            ['--env', 'CartPole-v1', '--policy', 'bc'],
+            'bc learns from recorded data, not by acting in CartPole-v1',
+        ),
+        (['-c', 'cartpole_bc', 'collector.type=sample'], 'this collector plays the policy itself'),
+        (
+            ['-c', 'cartpole_dqn', 'collector.type=dataset', 'collector.data=DATA'],
+            'learns by acting, not from data alone',
+        ),
+        (['--data', 'nothing.npz'], 'no such file'),
+        (['--data', 'no/such-v0'], 'no recorded data'),
+    ],
+)
+def test_who_learns_from_what_is_said_before_training(
+    words: list[str], message: str, data: str, cwd: Path, capsys: Any
+) -> None:
+    assert main(['train', *[word.replace('DATA', data) for word in words]]) == 2
+    assert message in capsys.readouterr().err and not list(cwd.iterdir())
+
+
+def test_several_data_are_mixed_and_a_resumed_run_reads_on(data: str, cwd: Path) -> None:
+    other = rewritten(data, cwd, seed=1)
+    main_config, create = data_config([data, other], env='CartPole-v1')
+    overrides = {
+        'policy.collect.collector.mix': [3, 1],
+        'policy.collect.collector.top': 0.5,
+        'policy.eval.evaluator.eval_freq': 5,
+        'env.n_evaluator_episode': 1,
+        'env.evaluator_env_num': 1,
+        'policy.model.encoder_hidden_size_list': [8],
+    }
+    given: dict[str, Any] = dict(overrides=overrides, progress=False)
+    whole = rlframe.train((main_config, create), folder='whole', max_train_iter=12, **given)
+    half = rlframe.train((main_config, create), folder='half', max_train_iter=5, **given)
+    half.resume(max_train_iter=12, progress=False)
+    assert half.progress.envstep == whole.progress.envstep
+    weights = [
+        rlframe.open_run(folder).policy.act(np.linspace(-0.4, 0.4, 40).reshape(10, 4))
+        for folder in ('whole', 'half')
+    ]
+    np.testing.assert_array_equal(*weights)
