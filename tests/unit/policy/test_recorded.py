@@ -34,7 +34,7 @@ def config_of(policy: str, **options: Any) -> Any:
 def test_rows_hold_actions_as_the_network_means_them_and_observations_as_they_were_recorded(
     cwd: Path,
 ) -> None:
-    recorded(cwd / 'records.npz', 'fakes:TargetEnv', 20)
+    recorded(cwd / 'records.npz', 'zoo:TargetEnv', 20)
     data = dict(np.load('records.npz'))
     with SerialPipeline(config.compile_config(*config_of('td3_bc', normalize_obs=True))) as pipeline:
         given = {'data': data, 'policy': pipeline.policy.collect_mode}
@@ -72,7 +72,7 @@ def test_policy_learns_from_data_without_a_replay_buffer_and_resumes_exactly(pol
 
 
 def test_observations_are_normalised_by_all_of_the_data_from_the_first_update_on(cwd: Path) -> None:
-    recorded(cwd / 'records.npz', 'fakes:TargetEnv', 20)
+    recorded(cwd / 'records.npz', 'zoo:TargetEnv', 20)
     obs = np.load('records.npz')['obs']
     with SerialPipeline(config.compile_config(*config_of('td3_bc', normalize_obs=True))) as pipeline:
         for _ in range(3):
