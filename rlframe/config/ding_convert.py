@@ -507,6 +507,8 @@ def cloning(draft: Draft) -> None:
         draft.say('data_path of serial_pipeline_bc', None, {}, 'set policy.collect.collector.data')
 
 
+DATA_PATHS = 'policy.collect.data_path', 'policy.learn.data_path', 'dataset.data_dir_prefix'
+"""Keys that name recorded data."""
 NOT_OF_DATA = {
     'policy.random_collect_size': 'the data are recorded',
     'policy.collect.n_sample': 'each round is one batch of the data',
@@ -539,7 +541,9 @@ def recorded_data(draft: Draft) -> None:
             'policy.nstep', draft.get('policy.nstep'), {'policy.nstep': 1}, 'recorded rows are single steps'
         )
     new = 'policy.collect.collector.data'
-    paths = [draft.take(key) for key in ('policy.collect.data_path', 'policy.learn.data_path')]
+    paths = [draft.take(key) for key in DATA_PATHS]
+    if (section := draft.take('dataset')) is not MISSING:
+        draft.say('dataset', section, {}, f'the section model, and {new}')
     found = [path for path in paths if isinstance(path, str)]
     if found:
         draft.replace('policy.collect.data_path', found[0], {new: found[0]}, '')

@@ -109,6 +109,15 @@ RENAMED: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ('policy.noisy_net', 'policy.model.noisy', ('QPolicy',)),
     ('policy.model.noise', 'policy.model.noisy', ('QPolicy',)),
     ('policy.learn.discount_factor', 'policy.discount_factor', ('QACPolicy',)),
+    ('policy.learning_rate', 'policy.learn.learning_rate', ('DTPolicy',)),
+    ('policy.lr', 'policy.learn.learning_rate', ('DTPolicy',)),
+    ('policy.batch_size', 'policy.learn.batch_size', ('DTPolicy',)),
+    ('policy.clip_grad_norm_p', 'policy.learn.grad_clip_norm', ('DTPolicy',)),
+    ('policy.rtg_target', 'policy.other.target_return', ('DTPolicy',)),
+    ('policy.max_timestep', 'policy.model.max_timestep', ('DTPolicy',)),
+    ('policy.model.n_blocks', 'policy.model.blocks', ('DTPolicy',)),
+    ('policy.model.h_dim', 'policy.model.width', ('DTPolicy',)),
+    ('policy.model.n_heads', 'policy.model.heads', ('DTPolicy',)),
     ('policy.learn.learning_rate_q', 'policy.learn.learning_rate_critic', ('QACPolicy',)),
     ('policy.learn.learning_rate_policy', 'policy.learn.learning_rate_actor', ('QACPolicy',)),
     ('policy.learn.grad_norm', 'policy.learn.grad_clip_norm', ('ActorPolicy',)),
@@ -123,7 +132,7 @@ _UNUSED: dict[tuple[str, ...], str] = {
         env.act_scale env.use_act_scale: actions are always scaled to the bounds of the env
         env.rew_clip: rewards are not clipped; add a wrapper that does to env.wrappers
         env.is_train env.manager.copy_on_get env.manager.context env.manager.auto_reset env.manager.episode_num
-        env.manager.reset_inplace policy.collect.collector.compressor policy.transition_with_policy_data
+        env.manager.reset_inplace env.episode_num env.env_name policy.collect.collector.compressor policy.transition_with_policy_data
         policy.collect.collector_logit: no counterpart
         env.exp_name: exp_name outside env names the run
         env.env_wrapper: without effect in DI-engine as well
@@ -188,6 +197,18 @@ _UNUSED: dict[tuple[str, ...], str] = {
     """,
     ('QPolicy', 'PPOPolicy'): """
         policy.learn.discount_factor: without effect in DI-engine as well
+    """,
+    ('DTPolicy',): """
+        policy.wt_decay policy.weight_decay policy.warmup_steps policy.model.drop_p policy.dropout_p: no counterpart
+        policy.rtg_scale: returns to go are divided by the largest one in the data
+        policy.state_mean policy.state_std: policy.normalize_obs takes them from the data
+        policy.max_eval_ep_len policy.max_test_ep_len: policy.eval.evaluator.max_episode_len
+        policy.context_len policy.n_blocks policy.embed_dim policy.n_heads: the section model has them
+        policy.evaluator_env_num policy.num_eval_ep policy.stop_value policy.env_name: the section env has them
+        policy.model.state_dim policy.model.act_dim: read from the spaces of the env
+        policy.dataset policy.log_dir policy.num_updates_per_iter policy.learn.dataset_path policy.discount_factor policy.nstep
+        policy.kappa policy.min_q_weight policy.target_update_freq policy.learn.kappa policy.learn.min_q_weight
+        policy.learn.target_update_freq policy.other.eps policy.eval.evaluator.evalu_freq: without effect in DI-engine as well
     """,
     ('BCPolicy',): """
         policy.learn.update_per_collect: one update per batch of the data

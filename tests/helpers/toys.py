@@ -32,7 +32,8 @@ def sections(policy: str, options: dict[str, Any]) -> dict[str, Any]:
     own = ('model', 'learn', 'collect', 'other')
     found: dict[str, Any] = {name: options[name] for name in own if name in options}
     found |= dict(policy=policy, policy_={name: value for name, value in options.items() if name not in own})
-    if (cls.is_recurrent or cls.replays_sequences) and not cls.default_config().on_policy:
+    has_buffer = not cls.default_config().on_policy and not learns_from_data(policy)
+    if (cls.is_recurrent or cls.replays_sequences) and has_buffer:
         found |= dict(buffer=dict(type='sequence'), collector=dict(type='sample', mark_episodes=True))
     envs = {'Discrete': SOLVED, 'Box': HIT, 'Hybrid': CHOSEN}
     return found | envs[cls.supported_actions.split(', ')[0]]
