@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
 from rlframe.model.encoder import Obs
-from rlframe.model.qac import IMAGES, QAC, action_size
+from rlframe.model.q_net import QNet
+from rlframe.model.qac import IMAGES, QAC, action_size, gaussian_of
 from rlframe.registry import MODEL_REGISTRY
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -64,3 +66,97 @@ class IQLNet(NormalQAC):
         images = {name: options[name] for name in IMAGES if name in options}
         layers = encoder_hidden_size_list, activation, 1
         self.value = MLP(spec.observation_space, *layers, head=flat_value, **images)
+
+
+LATENT_BOUND = 0.5
+"""Latent numbers of actions to choose from lie between minus this and this."""
+
+
+class ActionVAE(nn.Module):
+    """A variational autoencoder of actions given features of observations, with twice as many latent numbers as an action has."""
+
+    def __init__(self, encoder: MLP, actions: int, hidden_sizes: Any, activation: str) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.latent = 2 * actions
+        features = encoder.out_size
+        inputs = gymnasium.spaces.Box(-torch.inf, torch.inf, (features + actions,))
+        latents = gymnasium.spaces.Box(-torch.inf, torch.inf, (features + self.latent,))
+        self.encode = MLP(inputs, hidden_sizes, activation, 2 * self.latent, head=gaussian_of)
+        self.decode = MLP(latents, hidden_sizes, activation, actions, head=torch.tanh)
+
+
+@MODEL_REGISTRY.register('bcq')
+class BCQNet(QAC):
+    """A ``QAC`` whose actor perturbs the actions of a ``vae``; it takes the best of those of fixed latent numbers.
+
+    ``phi`` is the largest perturbation, ``choices`` the number of actions to choose from. Source: Fujimoto et al. (2019).
+    """
+
+    latents: torch.Tensor
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        encoder_hidden_size_list: Any = (256, 256),
+        activation: str = 'relu',
+        phi: float = 0.05,
+        choices: int = 100,
+        **options: Any,
+    ) -> None:
+        sizes = encoder_hidden_size_list
+        own = {'actor': 'deterministic', 'encoder_hidden_size_list': sizes, 'activation': activation}
+        super().__init__(spec, **options | own)
+        images = {name: options[name] for name in IMAGES if name in options}
+        actions = action_size(spec)
+        encoder = MLP(spec.observation_space, [], activation, None, **images)
+        self.vae = ActionVAE(encoder, actions, sizes, activation)
+        read = gymnasium.spaces.Box(-torch.inf, torch.inf, (encoder.out_size + actions,))
+        self.actor = MLP(read, sizes, activation, actions, head=torch.tanh)
+        self.phi = phi
+        latents = torch.randn(choices, self.vae.latent).clamp(-LATENT_BOUND, LATENT_BOUND)
+        self.register_buffer('latents', latents)
+
+    def features_of(self, obs: Obs) -> torch.Tensor:
+        """Returns what the autoencoder and the actor read of observations, float32 [B, features]."""
+        features: torch.Tensor = self.vae.encoder(obs)
+        return features
+
+    def perturbed(self, actor: Any, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Returns actions near others, in [-1, 1], by the actor or its target network; each has features of its own."""
+        change = actor(torch.cat([features, action], -1))
+        return (action + self.phi * change).clamp(-1, 1)
+
+    def decoded(self, features: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
+        """Returns the actions of latent numbers [B, K, L] of each observation, float32 [B, K, A]."""
+        several = features[:, None].expand(-1, latents.shape[1], -1)
+        read = torch.cat([several, latents], 2).flatten(0, 1)
+        action: torch.Tensor = self.vae.decode(read)
+        return action.view(*latents.shape[:2], -1)
+
+    def best(self, obs: Obs) -> torch.Tensor:
+        """Returns the best of some actions that the data could hold, float32 [B, A]."""
+        features = self.features_of(obs)
+        latents = self.latents.expand(len(features), -1, -1)
+        action = self.decoded(features, latents)
+        several = features[:, None].expand(-1, latents.shape[1], -1)
+        action = self.perturbed(self.actor, several.flatten(0, 1), action.flatten(0, 1)).view_as(action)
+        choice = self.critic.values_of_several(obs, action)[0].argmax(1)
+        return action[torch.arange(len(choice), device=choice.device), choice]
+
+
+@MODEL_REGISTRY.register('imitating_q_net')
+class ImitatingQNet(QNet):
+    """A ``QNet`` with ``imitator``, which maps observations [B, ...] to logits of recorded actions, float32 [B, A]."""
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        encoder_hidden_size_list: Any = (128, 128, 64),
+        activation: str = 'relu',
+        **options: Any,
+    ) -> None:
+        super().__init__(spec, encoder_hidden_size_list, activation, **options)
+        images = {name: options[name] for name in IMAGES if name in options}
+        layers = encoder_hidden_size_list, activation, action_size(spec)
+        self.imitator = MLP(spec.observation_space, *layers, **images)

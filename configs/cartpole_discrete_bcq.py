@@ -1,0 +1,23 @@
+"""BCQ for discrete actions from recorded transitions of CartPole-v1."""
+
+main_config = dict(
+    exp_name='cartpole_discrete_bcq',
+    max_train_iter=10_000,
+    env=dict(env_id='CartPole-v1', evaluator_env_num=10, n_evaluator_episode=100),
+    policy=dict(
+        cuda=False,
+        discount_factor=0.99,
+        model=dict(encoder_hidden_size_list=[64, 64], dueling=False),
+        learn=dict(batch_size=64, learning_rate=1e-3),
+        eval=dict(evaluator=dict(eval_freq=2_500)),  # train iterations
+    ),
+)
+
+create_config = dict(
+    env=dict(type='gym'),
+    policy=dict(type='discrete_bcq'),
+    collector=dict(
+        type='dataset',
+        data='rlframe.envs.recorded_play:cartpole',  # or the path of data
+    ),
+)
