@@ -336,6 +336,8 @@ class BaseLearner(Configurable):
     def _is_due(self, every: int | str) -> bool:
         """Whether hooks with this interval run in this train iteration: the first one after a multiple of it."""
         train_iter = self._progress.train_iter
+        if isinstance(every, int):
+            return train_iter % every == 0
         each = Every.of(every)
         now, before = each.now(train_iter, self.collector_envstep), each.now(train_iter - 1, self.learned_at)
         return each.ends(now) > each.ends(before)
