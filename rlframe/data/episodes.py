@@ -52,7 +52,7 @@ def returns_to_go(columns: Batch) -> FloatArray:
     total = np.cumsum(np.asarray(columns['reward'], np.float64))
     end = np.flatnonzero(last_rows(columns))
     last = end[np.searchsorted(end, np.arange(len(total)))]
-    before = total - np.asarray(columns['reward'])
+    before = total - np.asarray(columns['reward'], np.float64)
     return (total[last] - before).astype(np.float32)
 
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array
-from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Values
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousModel, QACPolicy, QACUpdate
 from rlframe.policy.update import Loss
@@ -108,7 +106,7 @@ class BCQUpdate(QACUpdate):
             target = Values(mixed.amax(1)).target(rows['reward'], self.targets.discount(rows))
         # critics
         value = self.model.critic(rows['obs'], rows['action'])
-        return self.fitted(Values(value).fit(target), rows)
+        return self.fitted(Values(value), target, rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the value of changed actions."""
@@ -147,10 +145,6 @@ class BCQPolicy(QACPolicy):
             batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, learning_rate_vae=3e-3
         ),
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'bcq'

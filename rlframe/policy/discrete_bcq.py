@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from easydict import EasyDict
-
-from rlframe.errors import ConfigError
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNUpdate, QPolicy
 from rlframe.policy.parts.actions import mask_of, masked
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -85,10 +82,6 @@ class DiscreteBCQPolicy(QPolicy):
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50, threshold=0.1),
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'imitating_q_net'

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
-from rlframe.data.dataset import DataSource
 from rlframe.data.episodes import WindowSource, with_returns
+from rlframe.data.sources import DataSource
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
-from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, OtherConfig, Policy, PolicyConfig
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.options import BATCH_SIZE, ImageModel, Schedule, grad_clip_norm, learning_rate
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -108,10 +106,6 @@ class DTPolicy(Policy):
         super().__init__(cfg, spec, *args, **options)
         self._memory = Memory(self.model, 'transformer', self.default_model(), self.tensor)
         self.acting.parts['episodes'] = self._memory.collect
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'decision_transformer'
