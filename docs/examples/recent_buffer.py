@@ -9,7 +9,7 @@ from rlframe.data import IntArray
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.worker.replay_buffer import NaiveReplayBuffer, Sampler, Storage
-from rlframe.worker.replay_buffer.buffer import BufferConfig
+from rlframe.worker.replay_buffer.options import BufferConfig
 
 
 class GeometricAgeSampler(Sampler):

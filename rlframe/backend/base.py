@@ -132,7 +132,7 @@ class Backend(Configurable):
 
         ``common`` are further arguments of every replay buffer: ``tb_logger``, ``exp_name``.
         """
-        return build.make_buffer(cfg, **common)
+        return build.make_buffer(cfg, self.factory, **common)
 
     @abstractmethod
     def close(self) -> None:

@@ -59,6 +59,8 @@ FORWARDED = {
     'policy.eval.evaluator.stop_value': 'env.stop_value',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
     'policy.other.replay_buffer.frame_stack': 'env.frame_stack',
+    'policy.other.replay_buffer.hindsight.nstep': 'policy.nstep',
+    'policy.other.replay_buffer.hindsight.discount_factor': 'policy.discount_factor',
 }
 """Options copied from another component's section if both have the same unit; every other option is in the section of
 the component that reads it."""

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv as GymVectorEnv
 
     from rlframe.envs.atari_vector import GameRows
+    from rlframe.envs.goals import EnvGoals
 
     VectorEnv = GymVectorEnv[Any, Any, Any]
 
@@ -216,6 +217,20 @@ class EnvFactory(Configurable, ABC):
     def first_schedule(self) -> dict[str, Any]:
         """Returns the values of ``env.schedule`` before training, by name."""
         return first_values(self.cfg.schedule)
+
+    def make_judge(self) -> gymnasium.Env[Any, Any]:
+        """Returns an env that judges steps by other goals, and is never stepped."""
+        return self.create()
+
+    def goals(self) -> EnvGoals:
+        """Returns what judges steps by other goals.
+
+        Raises:
+            IncompatibleError: If the env has no ``compute_reward``.
+        """
+        from rlframe.envs.goals import EnvGoals
+
+        return EnvGoals(self).find()
 
     @property
     def spec(self) -> EnvSpec:

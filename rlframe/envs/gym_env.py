@@ -120,6 +120,12 @@ class GymEnvFactory(EnvFactory):
             env = _wrap(env, wrapper)
         return env
 
+    def make_judge(self) -> gym.Env[Any, Any]:
+        """Returns the env or, if only EnvPool has its id, that of the package that is known to register it."""
+        env_id = self.cfg.env_id
+        module = module_of(env_id) if isinstance(env_id, str) and env_id not in gym.registry else ''
+        return make_by_id(f'{module}:{env_id}', {}) if module and is_installed(module) else self.create()
+
     def pool_task(self, render_mode: str | None = None) -> PoolTask:
         task_id = self.cfg.env_id
         kwargs = self._kwargs(render_mode)

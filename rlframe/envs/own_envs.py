@@ -15,4 +15,5 @@ gymnasium.register(
     entry_point='rlframe.envs.masked_velocity:PendulumNoVelocity',
     max_episode_steps=200,
 )
+gymnasium.register('rlframe/BitFlip-v0', entry_point='rlframe.envs.bit_flip:BitFlip')
 gymnasium.register('rlframe/Moving-v0', entry_point='rlframe.envs.moving:Moving')

@@ -29,6 +29,7 @@ from rlframe.utils import schema
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.files import printable
 from rlframe.utils.seed import component_rng, set_seed
+from rlframe.worker.replay_buffer.hindsight import check_goals
 
 if TYPE_CHECKING:
     from torch import nn
@@ -311,6 +312,7 @@ def check_policy(cfg: ExperimentConfig, spec: EnvSpec) -> None:
     kind = POLICY_REGISTRY.get(cfg.policy.type)
     if hasattr(kind, 'supported_actions'):
         check_fit(kind, spec)
+    check_goals(cfg.policy.other.get('replay_buffer'), spec)
     blank_network(cfg.policy, spec)
 
 
@@ -410,12 +412,25 @@ def make_collector_parts(
     return Parts(collector, env, progress, policy.collect_mode, random_actor(cfg, policy, rank))
 
 
-def make_buffer(cfg: ExperimentConfig, **common: Any) -> IBuffer | None:
+def make_buffer(cfg: ExperimentConfig, factory: EnvFactory, **common: Any) -> IBuffer | None:
     """Creates the replay buffer; None for an on-policy policy."""
     section = cfg.policy.other.replay_buffer
     if section is None:
         return None
-    return BUFFER_REGISTRY.build(section, section, seed=buffer_seed(cfg), **common)
+    buffer: IBuffer = BUFFER_REGISTRY.build(section, section, seed=buffer_seed(cfg), **common)
+    give_goals(buffer, factory)
+    return buffer
+
+
+def give_goals(buffer: IBuffer, factory: EnvFactory) -> None:
+    """Tells a replay buffer with hindsight how its envs reward goals.
+
+    Raises:
+        IncompatibleError: If they do not say how.
+    """
+    hindsight = getattr(buffer, 'hindsight', None)
+    if hindsight is not None:
+        hindsight.goals = factory.goals()
 
 
 def buffer_seed(cfg: ExperimentConfig) -> int:

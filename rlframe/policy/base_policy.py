@@ -405,6 +405,12 @@ class Policy(Configurable):
         """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""
         return self._cfg.on_policy or self.samples_rounds
 
+    def _get_nstep(self) -> int:
+        """Returns the rewards that collectors sum: one if the replay buffer sums them, by the goals of hindsight."""
+        buffer = self._cfg.other.get('replay_buffer') or {}
+        has_hindsight = (buffer.get('hindsight') or {}).get('strategy') is not None
+        return 1 if has_hindsight else self._cfg.get('nstep', 1)
+
     def get_setting_learn(self, info: Mapping[str, Any]) -> dict[str, Any]:
         """Returns arguments for the learner's ``forward``, after learning rates have followed their schedules."""
         if self.update is not None:

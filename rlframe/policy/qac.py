@@ -260,7 +260,7 @@ class QACPolicy(Policy):
 
     def _get_nstep(self) -> int:
         """With a core, rewards are summed over a sequence when it is learned from: the collector is to leave them as they are."""
-        return 1 if self._has_core else self._cfg.nstep
+        return 1 if self._has_core else super()._get_nstep()
 
     # acting
 

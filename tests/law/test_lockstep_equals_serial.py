@@ -64,7 +64,9 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
         random_collect_size=cfg.policy.random_collect_size,
     )
     data = TrainingData(
-        build.make_buffer(cfg), learn.get('batch_size') or 1, learn.get('update_per_collect') or 1
+        build.make_buffer(cfg, build.make_factory(cfg)),
+        learn.get('batch_size') or 1,
+        learn.get('update_per_collect') or 1,
     )
     own = {'parallel': {'coordinator': {'wait': 0.002}}}
     coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)

@@ -50,7 +50,9 @@ def test_every_policy_has_a_space_whose_ends_and_draws_its_config_accepts(policy
     space, source = default_space(cfg)
     assert source == space_of(policy).source
     rates = {'policy.learn.learning_rate', 'policy.learn.learning_rate_actor'}
-    assert rates & space.keys() and (policy in ('bc', 'dt', 'ibc') or any(key.endswith('discount_factor') for key in space))
+    assert rates & space.keys() and (
+        policy in ('bc', 'dt', 'ibc') or any(key.endswith('discount_factor') for key in space)
+    )
     assert all(len(ends(domain)) >= 2 and not any(map(math.isnan, ends(domain))) for domain in space.values())
     base = TrialBase(*pair)
     assert len(check_space(base, space)) > 2 * len(space)

@@ -26,7 +26,8 @@ from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import to_plain
 from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, list_of
 from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
-from rlframe.worker.replay_buffer.buffer import BufferConfig, IBuffer
+from rlframe.worker.replay_buffer.buffer import IBuffer
+from rlframe.worker.replay_buffer.options import BufferConfig
 from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 from rlframe.worker.replay_buffer.ring import Ring, read_priorities, stack_items, to_items
 

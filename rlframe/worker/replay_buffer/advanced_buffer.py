@@ -15,8 +15,9 @@ from rlframe.data import Array, Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, ConfigError
 from rlframe.registry import BUFFER_REGISTRY, named_object
 from rlframe.utils.field import Section, option
-from rlframe.worker.replay_buffer.buffer import AnyStorage, BufferConfig, NaiveReplayBuffer, Rows
+from rlframe.worker.replay_buffer.buffer import AnyStorage, NaiveReplayBuffer, Rows
 from rlframe.worker.replay_buffer.device import check_memory
+from rlframe.worker.replay_buffer.options import BufferConfig
 from rlframe.worker.replay_buffer.ring import ADDED, Storage, StorageRange, split_priority, to_items
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
             TypeError: If an item is no mapping.
             NonFiniteError: If a priority is NaN, infinite or negative.
         """
-        data, priority = self._split_priority(data)
+        data, priority = self._split_priority(self._whole(data))
         block = self._to_block(data)
         if priority is not None and len(priority) != len(block):
             raise ValueError(f'got {len(priority)} priorities for {len(block)} items')

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from easydict import EasyDict
@@ -23,10 +23,12 @@ from rlframe.option_names import named, section_of
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
-from rlframe.utils.field import Configurable, ResolvedConfig, Section, option
+from rlframe.utils.field import Configurable, ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, GENERATOR, TEXT, Schema, check_state, loading, part, part_of
-from rlframe.worker.replay_buffer.device import DEVICE, DEVICE_KEY
+from rlframe.worker.replay_buffer.device import DEVICE_KEY
 from rlframe.worker.replay_buffer.frames import FrameStorage, stacked_columns
+from rlframe.worker.replay_buffer.hindsight import Hindsight
+from rlframe.worker.replay_buffer.options import BufferConfig
 from rlframe.worker.replay_buffer.ring import (
     ObjectStorage,
     RingStorage,
@@ -234,27 +236,6 @@ def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-class BufferConfig(Section):
-    """Options of every built-in buffer."""
-
-    replay_buffer_size: int = option(10000, range='[1, inf)', unit='items', doc='Largest number of items')
-    device: str = DEVICE
-    frames: Literal['auto', 'once', 'copied'] = option(
-        'auto',
-        doc="How stacked images are kept: 'once' keeps each frame once, 'copied' whole stacks, 'auto' once where"
-        ' env.frame_stack stacks uint8 images',
-    )
-    frame_stack: int = option(
-        1,
-        range='[1, inf)',
-        unit='env steps',
-        doc='Frames in an observation, along its first axis; set by env.frame_stack',
-    )
-    deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
-    enable_track_used_data: bool = option(False, ignored='rows are kept in memory')
-    periodic_thruput_seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')
-
-
 @BUFFER_REGISTRY.register('naive')
 class NaiveReplayBuffer(IBuffer):
     """Keeps the newest items in a storage, and draws from them with a sampler, by default uniformly.
@@ -267,6 +248,8 @@ class NaiveReplayBuffer(IBuffer):
     _cfg: BufferConfig
     supports_device: ClassVar[bool] = True
     """Whether its samples may be tensors on a device."""
+    supports_hindsight: ClassVar[bool] = True
+    """Whether its samples are single steps, which may get other goals."""
     can_be_sharded: ClassVar[bool] = False
     """Whether a method ``drawn`` returns the items that a prioritized sampler has drawn for several of these buffers."""
 
@@ -279,6 +262,8 @@ class NaiveReplayBuffer(IBuffer):
         self._envstep = 0
         self._has_warned = False
         self._priorities: PrioritizedSampler | None = None  # of a subclass that draws by priority
+        self.hindsight = Hindsight(cfg.hindsight, self._rng) if cfg.hindsight.strategy else None
+        """What gives samples other goals; None: nothing does."""
         self._sampler = self._build_sampler(cfg)
 
     def _build_sampler(self, cfg: EasyDict) -> Sampler:
@@ -295,11 +280,13 @@ class NaiveReplayBuffer(IBuffer):
     @classmethod
     def check_config(cls, cfg: BufferConfig) -> list[ConfigError]:
         """Refuses a device if samples are rearranged by NumPy."""
+        errors = super().check_config(cfg)
         if cls.supports_device or cfg.device == 'cpu':
-            return []
+            return errors
         message = f'{cls.__name__} keeps its columns in main memory'
         remedy = "The replay buffers 'naive', 'advanced' and 'elastic' can keep transitions on a GPU."
-        return [ConfigError(message, where='device', got=cfg.device, expected="'cpu'", remedy=remedy)]
+        errors.append(ConfigError(message, where='device', got=cfg.device, expected="'cpu'", remedy=remedy))
+        return errors
 
     def _find_device(self) -> torch.device | None:
         """Returns the device that columns are kept on; None: main memory.
@@ -325,7 +312,13 @@ class NaiveReplayBuffer(IBuffer):
         return len(self._storage) if self._storage is not None else 0
 
     def push(self, data: Any, cur_collector_envstep: int) -> int:
-        return self._add(self._to_block(data), cur_collector_envstep)
+        return self._add(self._to_block(self._whole(data)), cur_collector_envstep)
+
+    def _whole(self, data: Any) -> Any:
+        """Returns pushed data or, with hindsight, the steps of the episodes that they end."""
+        if self.hindsight is None or not len(data):
+            return data
+        return self.hindsight.take(data, self._capacity)
 
     def sample(
         self, size: int, cur_learner_iter: int, sample_range: slice | None = None, replace: bool = False
@@ -401,6 +394,8 @@ class NaiveReplayBuffer(IBuffer):
             self._storage.clear()
         if self._priorities is not None:
             self._priorities.clear()
+        if self.hindsight is not None:
+            self.hindsight.episodes.clear()
         self._push_count = 0
 
     def start(self) -> None:
@@ -429,6 +424,8 @@ class NaiveReplayBuffer(IBuffer):
         }
         if self._priorities is not None:
             state['sampler'] = self._priorities.state_dict(self._present())
+        if self.hindsight is not None:
+            state['running'] = self.hindsight.episodes.state_dict()
         return state
 
     def _present(self) -> IntArray:
@@ -455,6 +452,8 @@ class NaiveReplayBuffer(IBuffer):
         if self._priorities is not None:
             with part('sampler'):
                 self._priorities.load_state_dict(part_of(state, 'sampler', DICT), self._present())
+        if self.hindsight is not None:
+            self.hindsight.episodes.load_state_dict(part_of(state, 'running', DICT))
 
     def _to_block(self, data: Any) -> Rows:
         """Converts pushed data to the form of the storage; an empty list if there is none.
@@ -546,7 +545,9 @@ class NaiveReplayBuffer(IBuffer):
         if self._storage is None:
             return []
         rows = self._storage.gather(slot)
-        return self._copy(rows) if isinstance(rows, list) else rows
+        if isinstance(self._storage, RingStorage) and isinstance(rows, Batch):
+            return rows if self.hindsight is None else self.hindsight.relabel(rows, slot, self._storage)
+        return self._copy(cast('list[Any]', rows))
 
     def _copy(self, items: list[Any]) -> list[Any]:
         """Copies objects: dicts at their first level, or everything if ``deepcopy`` is set."""

@@ -14,9 +14,16 @@ from rlframe.errors import CheckpointStateError
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COLUMN, DICT, TEXT, array, check_state, dict_of, part, part_of
-from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer
-from rlframe.worker.replay_buffer.ring import ObjectStorage, pair_columns, stack_items, to_items, to_numpy
-from rlframe.worker.replay_buffer.sequence_buffer import done_of
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer
+from rlframe.worker.replay_buffer.options import BufferConfig
+from rlframe.worker.replay_buffer.ring import (
+    ObjectStorage,
+    done_of,
+    pair_columns,
+    stack_items,
+    to_items,
+    to_numpy,
+)
 
 
 class EpisodeBufferConfig(BufferConfig):
@@ -37,7 +44,7 @@ class EpisodeReplayBuffer(NaiveReplayBuffer):
 
     _cfg: EpisodeBufferConfig
     _storage: ObjectStorage | None
-    supports_device = False
+    supports_device = supports_hindsight = False
 
     def _build(self, cfg: Any) -> None:
         super()._build(cfg)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from rlframe.data import Array, Batch, FloatArray, IntArray
+from rlframe.data import Array, Batch, BoolArray, FloatArray, IntArray
 from rlframe.data.staging import Staging
 from rlframe.data.timestep import to_array, to_tree
 from rlframe.errors import CheckpointMismatchError, CheckpointStateError
@@ -135,6 +135,27 @@ def vector(values: Any, dtype: type[np.generic]) -> Array:
         same: Array = values
         return same
     return np.array(values, dtype).reshape(-1)
+
+
+def done_of(rows: Batch) -> BoolArray:
+    """Returns the episode ends, bool [n], from the columns ``terminated`` and ``truncated``, or ``done``.
+
+    Raises:
+        ValueError: If these columns are missing, or rows are not single steps.
+    """
+    names = [name for name in ('terminated', 'truncated', 'done') if name in rows]
+    if not names:
+        raise ValueError(
+            f'no column says where episodes end: terminated and truncated, or done. Columns: {list(rows.keys())}'
+        )
+    columns: list[Array] = [np.asarray(rows[name]) for name in names]
+    for name, column in zip(names, columns, strict=True):
+        if column.ndim != 1:
+            raise ValueError(
+                f'rows must be single env steps; column {name!r} has the shape {list(column.shape[1:])} a row'
+            )
+    done: BoolArray = np.logical_or.reduce(columns).astype(bool)
+    return done
 
 
 class Storage(Protocol):
@@ -322,6 +343,13 @@ class RingStorage(Ring):
         if self._staging is None:
             return _gather(self._columns, slot)
         return _gather(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
+
+    def read(self, slot: IntArray, name: str, *fields: str) -> Any:
+        """Returns a copy of one column, or of a field of it, in the rows at these slots, [*slot.shape, ...]."""
+        column = self._columns[name]
+        for field in fields:
+            column = column[field]
+        return _gather(column, slot) if isinstance(column, dict) else column[slot]
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""

@@ -15,8 +15,9 @@ from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, array, check_state, part
 from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
-from rlframe.worker.replay_buffer.buffer import BufferConfig, NaiveReplayBuffer, Rows
-from rlframe.worker.replay_buffer.ring import RingStorage, split_priority, to_items
+from rlframe.worker.replay_buffer.buffer import NaiveReplayBuffer, Rows
+from rlframe.worker.replay_buffer.options import BufferConfig
+from rlframe.worker.replay_buffer.ring import RingStorage, done_of, split_priority, to_items
 
 if TYPE_CHECKING:
     from rlframe.worker.replay_buffer.prioritized import Draw
@@ -105,27 +106,6 @@ class Trajectories:
             self._link(number, np.array(state['before'], np.int64), int(number[0]))
 
 
-def done_of(rows: Batch) -> BoolArray:
-    """Returns the episode ends, bool [n], from the columns ``terminated`` and ``truncated``, or ``done``.
-
-    Raises:
-        ValueError: If these columns are missing, or rows are not single steps.
-    """
-    names = [name for name in ('terminated', 'truncated', 'done') if name in rows]
-    if not names:
-        raise ValueError(
-            f'no column says where episodes end: terminated and truncated, or done. Columns: {list(rows.keys())}'
-        )
-    columns: list[Array] = [np.asarray(rows[name]) for name in names]
-    for name, column in zip(names, columns, strict=True):
-        if column.ndim != 1:
-            raise ValueError(
-                f'rows must be single env steps; column {name!r} has the shape {list(column.shape[1:])} a row'
-            )
-    done: BoolArray = np.logical_or.reduce(columns).astype(bool)
-    return done
-
-
 class SequenceConfig(BufferConfig, PriorityConfig):
     """Options of ``SequenceReplayBuffer``."""
 
@@ -157,7 +137,7 @@ class SequenceReplayBuffer(NaiveReplayBuffer):
     """
 
     _cfg: SequenceConfig
-    supports_device = False
+    supports_device = supports_hindsight = False
     can_be_sharded = True
 
     def _build(self, cfg: EasyDict) -> None:
