@@ -16,10 +16,16 @@ from rlframe.config.compile import merge, user_tree
 from rlframe.config.components import section_at, value_at
 from rlframe.config.rules import learns_from_data
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, plain_parts
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_goals, plain_parts
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.worlds import World, find_world
-from rlframe.errors import ConfigError, ExperimentExistsError, IncompatibleError
+from rlframe.errors import (
+    ConfigError,
+    EnvError,
+    ExperimentExistsError,
+    IncompatibleError,
+    MissingDependencyError,
+)
 from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
 from rlframe.policy.parts.fit import check_fit, fitting
@@ -52,6 +58,12 @@ SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
 GAMES, GAME_STEPS = 64, 250
 """Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
+HINDSIGHT: Settings = dict(
+    discount_factor=0.95,
+    collect=dict(collector=dict(mark_episodes=True)),
+    other=dict(replay_buffer=dict(hindsight=dict(strategy='future'))),
+)
+"""Settings of an off-policy policy in an env that rewards goals."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
@@ -93,7 +105,8 @@ def starting_config(
         section['wrappers'] = wrappers
         factory = _factory(world, section)
     spec = factory.spec
-    name = default_policy(spec) if policy is None else POLICY_REGISTRY.name_in_any_case(policy)
+    rewards_goals = has_goals(spec.observation_space) and _rewards_goals(factory)
+    name = default_policy(spec, rewards_goals) if policy is None else POLICY_REGISTRY.name_in_any_case(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
     fields = kind.config_fields()
@@ -145,6 +158,8 @@ def starting_config(
         replay = 'advanced' if priority is not None and priority.default else 'naive'
         by_sequence = kind.is_recurrent or kind.replays_sequences
         create['replay_buffer'] = dict(type='sequence' if by_sequence else replay)
+        if rewards_goals and not by_sequence:
+            merge(settings, HINDSIGHT)
     return EasyDict(main), EasyDict(create)
 
 
@@ -214,8 +229,8 @@ def overridden_start(
     return starting_config(env, policy or kind, options, max_env_step or tree.get('max_env_step'), manager)
 
 
-def default_policy(spec: EnvSpec) -> str:
-    """Returns the name of the policy that suits an env best, as far as its spaces tell.
+def default_policy(spec: EnvSpec, rewards_goals: bool = False) -> str:
+    """Returns the name of the policy that suits an env best, as far as its spaces tell, and whether it rewards goals.
 
     Raises:
         IncompatibleError: If no policy can act in it.
@@ -224,6 +239,8 @@ def default_policy(spec: EnvSpec) -> str:
     fit = fitting(spec)
     if spec.player_num > 1 and 'dqn' in fit:
         return 'dqn'
+    if rewards_goals and {'sac', 'dqn'} & set(fit):
+        return 'sac' if 'sac' in fit else 'dqn'
     if 'ppo' in fit:
         return 'ppo'
     raise IncompatibleError(
@@ -263,6 +280,17 @@ def _factory(world: World, section: Settings) -> EnvFactory:
     except ConfigError as error:
         error.where = f'env.{error.where.removeprefix("env.")}'
         raise
+
+
+def _rewards_goals(factory: EnvFactory) -> bool:
+    """Whether an env says what a goal is worth, so that a replay buffer can give steps other goals."""
+    try:
+        env = factory.make_judge()
+    except (EnvError, MissingDependencyError):  # of an env that only EnvPool has
+        return False
+    found = env.has_wrapper_attr('compute_reward')
+    env.close()
+    return found
 
 
 def _wrappers(spec: EnvSpec) -> list[Any]:

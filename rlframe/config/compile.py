@@ -57,6 +57,7 @@ RESERVED = frozenset(name for name in dir(ResolvedConfig) if not name.startswith
 FORWARDED = {
     'policy.eval.evaluator.n_episode': 'env.n_evaluator_episode',
     'policy.eval.evaluator.stop_value': 'env.stop_value',
+    'policy.eval.evaluator.stop_success': 'env.stop_success',
     'policy.learn.burn_in': 'policy.other.replay_buffer.burn_in',
     'policy.other.replay_buffer.frame_stack': 'env.frame_stack',
     'policy.other.replay_buffer.hindsight.nstep': 'policy.nstep',

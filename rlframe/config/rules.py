@@ -52,6 +52,11 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
         'In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
     ),
     'env.schedule': ({}, 'there is no curriculum', 'Train in serial mode, or on Ray.'),
+    'env.stop_success': (
+        None,
+        'commanders compare returns',
+        'env.stop_value is one. Or train in serial mode.',
+    ),
 }
 """Options that parallel mode does not have: the value that they need, why, and the remedy."""
 OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')

@@ -269,6 +269,15 @@ def has_mask(space: gymnasium.Space[Any]) -> bool:
     return ACTION_MASK in fields_of(space)
 
 
+GOAL_PARTS = 'observation', 'achieved_goal', 'desired_goal'
+"""Parts of the observations of an env with goals."""
+
+
+def has_goals(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations of a space are those of an env with goals."""
+    return set(GOAL_PARTS) <= set(fields_of(space))
+
+
 def check_mask_values(mask: Any, place: str) -> None:
     """Checks that the values of action masks, [..., A], are 0 and 1, or bool; the error says that they come from ``place``.
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe import config
 from rlframe.config import compile_config
+from rlframe.config.components import value_at
 from rlframe.config.reader import read_config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import say, say_warnings, short_path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 AUTO = 'auto'
 """Value of ``--resume`` for the newest run of the config."""
+HINDSIGHT = 'policy.other.replay_buffer.hindsight'
+"""Section that says how goals are replayed."""
 
 
 def run(args: Args) -> int:
@@ -145,7 +148,11 @@ def config_of(args: Args) -> Pair | None:
         return read_config(args.config) if args.config else None
     from rlframe.app.starting import overridden_start
 
-    return overridden_start(args.env, args.policy, args.overrides, args.env_step)
+    pair = overridden_start(args.env, args.policy, args.overrides, args.env_step)
+    if value_at(pair[0], HINDSIGHT, None):
+        name = pair[1]['policy']['type']
+        sys.stderr.write(f'rlframe: this env rewards goals: {name} with hindsight replay ({HINDSIGHT})\n')
+    return pair
 
 
 def _print_start(begun: Path | None) -> None:

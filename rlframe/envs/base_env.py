@@ -99,6 +99,13 @@ class EnvConfig(Section):
         check=stop_value_problem,
         may_change=True,
     )
+    stop_success: float | None = option(
+        None,
+        range='(0, 1]',
+        unit='share of episodes',
+        doc='success rate of an evaluation that ends training, too',
+        may_change=True,
+    )
     frame_stack: int = option(
         1,
         range='[1, inf)',

@@ -55,10 +55,10 @@ def decide_whether_over(pipeline: Pipeline, saved: Mapping[str, Any]) -> None:
         pipeline.loop.stopped = not budgets
 
 
-def _goal(main: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Returns the scores at which training ends: the return, and the evaluator's own score."""
+def _goal(main: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Returns the scores at which training ends: the return, the evaluator's own score, and the success rate."""
     evaluator = main['policy'].get('eval', {}).get('evaluator', {})
-    return main['env'].get('stop_value'), evaluator.get('stop_value')
+    return main['env'].get('stop_value'), evaluator.get('stop_value'), main['env'].get('stop_success')
 
 
 def nothing_left(pipeline: Pipeline) -> str:

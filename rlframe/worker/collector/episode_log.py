@@ -84,6 +84,16 @@ def _number(value: Any) -> float:
         return math.nan
 
 
+def success_in(info: Mapping[str, Any]) -> float:
+    """Returns whether an episode with this last info succeeded, 0 to 1; NaN if it does not tell.
+
+    Gymnasium-Robotics says ``success`` in mazes, and ``is_success`` elsewhere.
+    """
+    given = info['is_success'] if 'is_success' in info else info.get('success')
+    number = _number(np.asarray(given)) if isinstance(given, np.ndarray | list) else _number(given)
+    return number if 0 <= number <= 1 else math.nan
+
+
 def checked_sums(sums: Any) -> dict[str, list[float]]:
     """Returns sums that a worker sent, without entries that are none."""
     return {
@@ -262,7 +272,7 @@ class EpisodeLog:
             for entry, info in zip(entries, infos, strict=True):
                 if info.get('eval_episode_return') is not None:
                     entry[0] = np.asarray(info['eval_episode_return']).item()
-                entry[2] = np.asarray(info.get('is_success', np.nan)).item()
+                entry[2] = success_in(info)
                 if not self._infos.is_off:
                     self._infos.count(info)
         self.forget(ended)

@@ -341,9 +341,13 @@ class ISerialEvaluator(Configurable, Resettable):
     @property
     def goal(self) -> str:
         """The score that ends training, in words; empty if there is none."""
+        success = self._cfg.get('stop_success')
+        texts = [] if success is None else [f'success {exact_text(success)}']
         if isinstance(self.stop_value, int | float):
-            return exact_text(self.stop_value)
-        return '' if self.stop_value is None else self.describe(self.stop_value)
+            texts.insert(0, exact_text(self.stop_value))
+        elif self.stop_value is not None:
+            texts.insert(0, self.describe(self.stop_value))
+        return ' or '.join(texts)
 
     def status(self) -> str:
         """Returns the progress of a running evaluation for a live display; empty if none is running."""

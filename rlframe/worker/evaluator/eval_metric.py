@@ -157,9 +157,8 @@ class SuccessMetric(EvalMetric):
     """Share of episodes whose last ``info['is_success']`` is true, if all of them say so."""
 
     def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
-        if not episodes.infos or not all('is_success' in info for info in episodes.infos):
-            return {}
-        return {'success_rate': float(np.mean([info['is_success'] for info in episodes.infos]))}
+        rate = _success_rate(episodes)
+        return {} if rate is None else {'success_rate': rate}
 
 
 @EVAL_METRIC_REGISTRY.register('median')
@@ -176,6 +175,16 @@ class InterquartileMetric(EvalMetric):
 
     def measure(self, episodes: PlayedEpisodes) -> Mapping[str, float]:
         return {'iqm_reward': float(interquartile_mean(episodes.returns))}
+
+
+def success_rate(info: Mapping[str, Any]) -> float | None:
+    """Returns the share of episodes that succeeded, in the result of an evaluator; None if not all of them tell."""
+    return _success_rate(_episodes_of(info))
+
+
+def _success_rate(episodes: PlayedEpisodes) -> float | None:
+    told = [info['is_success'] for info in episodes.infos if 'is_success' in info]
+    return float(np.mean(told)) if told and len(told) == len(episodes.infos) else None
 
 
 def evaluation_metrics(

@@ -14,10 +14,11 @@ from rlframe.errors import EnvContractError, named_during
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.film import DEFAULT_FPS
 from rlframe.run.metrics import write_record
+from rlframe.scores import reaches
 from rlframe.utils.field import Section, option
 from rlframe.utils.seed import env_seed, preserved_rng
 from rlframe.worker.collector.ding_policy import as_rows
-from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, Episodes, numbers_of
+from rlframe.worker.collector.episode_log import INFO_METRICS, EpisodeLog, Episodes, numbers_of, success_in
 from rlframe.worker.collector.rollout import EpisodeLimit, Rollout, Step
 from rlframe.worker.evaluator.base_serial_evaluator import (
     EvaluatorConfig,
@@ -25,7 +26,7 @@ from rlframe.worker.evaluator.base_serial_evaluator import (
     SaveCheckpoint,
     VectorEvalMonitor,
 )
-from rlframe.worker.evaluator.eval_metric import INFO, METRICS, evaluation_metrics
+from rlframe.worker.evaluator.eval_metric import INFO, METRICS, evaluation_metrics, success_rate
 
 
 class EvaluatedEpisodes:
@@ -97,9 +98,8 @@ class EvaluatedEpisodes:
 def _episode_info(info: Mapping[str, Any]) -> dict[str, Any]:
     """Returns an env's information on a whole episode: ``episode_info`` and ``is_success``."""
     found = dict(info.get('episode_info') or {})
-    if 'is_success' in info:
-        found['is_success'] = float(np.asarray(info['is_success']).item())
-    return found
+    success = success_in(info)
+    return found if math.isnan(success) else found | {'is_success': success}
 
 
 class RenderConfig(Section):
@@ -128,6 +128,13 @@ class InteractionConfig(EvaluatorConfig):
         range='[1, inf)',
         unit='env steps',
         doc='longest episode; a longer one is cut and counts with its return so far. None: 27,000 if the env has no time limit',
+        may_change=True,
+    )
+    stop_success: float | None = option(
+        None,
+        range='(0, 1]',
+        unit='share of episodes',
+        doc='success rate that ends training, too; set by env.stop_success',
         may_change=True,
     )
     max_abnormal: int = option(
@@ -184,13 +191,13 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             policy_kwargs: Arguments of the policy's ``forward``.
 
         Returns:
-            Whether the mean reached ``stop_value`` (never before training began), and the values of every episode:
+            Whether the mean reached ``stop_value``, or the success rate ``stop_success`` (never before training began), and the values of every episode:
             ``eval_episode_return``, ``eval_episode_len``, ``eval_episode_cut`` (whether a limit ended it), the envs'
             ``info['episode_info']``, and the numbers in their last ``info`` under ``info/NAME``.
 
         Raises:
             ValueError: If the number of episodes is not known.
-            EnvContractError: If too many are abnormal.
+            EnvContractError: If too many are abnormal, or do not tell the success that ``stop_success`` is about.
         """
         episodes = n_episode if n_episode is not None else self._cfg.n_episode
         if self._env is None or self._policy is None or not episodes:
@@ -207,7 +214,22 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         self._warn_once(played.warning())
         if render:
             self._show(played.monitor, envstep)
-        return self.judge(float(np.mean(info['eval_episode_return'])), save_ckpt_fn, train_iter), info
+        reached = self.judge(float(np.mean(info['eval_episode_return'])), save_ckpt_fn, train_iter)
+        return reached or (self._succeeds(info) and train_iter > 0), info
+
+    def _succeeds(self, info: Mapping[str, Any]) -> bool:
+        """Whether enough episodes succeeded to end training."""
+        goal = self._cfg.stop_success
+        rate = success_rate(info)
+        if goal is not None and rate is None:
+            raise EnvContractError(
+                'the envs do not tell the success of each episode',
+                where='env.stop_success',
+                got=goal,
+                expected='None',
+                remedy="Or give info['is_success'] in the last step of every episode.",
+            )
+        return goal is not None and rate is not None and reaches(rate, goal)
 
     def _show(self, monitor: VectorEvalMonitor, envstep: int) -> None:
         """Hands the pictures of an evaluation to the writer of metrics, if it takes any."""
@@ -295,14 +317,17 @@ class InteractionSerialEvaluator(ISerialEvaluator):
     def _report(self, info: Mapping[str, Any], seconds: float, train_iter: int, envstep: int) -> None:
         measured = evaluation_metrics(info, seconds, self._cfg.metrics, self._cfg.info_metrics)
         values = {**measured, **self._more_metrics(info)}
+        rate = success_rate(info)
+        success = '' if rate is None else f', success {rate:.2f}'
         cut = sum(info['eval_episode_cut'])
         write_record(self._tb_logger, values, envstep, train_iter=train_iter)
         self._logger.info(
-            'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f over %d episodes%s (%.1f s)',
+            'evaluation at envstep %d, train_iter %d: return %.2f +- %.2f%s over %d episodes%s (%.1f s)',
             envstep,
             train_iter,
             values['eval/mean_reward'],
             values['eval/std_reward'],
+            success,
             len(info['eval_episode_return']),
             f', {cut} of them cut' if cut else '',
             seconds,

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from rlframe.data import Array, Batch, BoolArray, FloatArray, IntArray
-from rlframe.data.observation import fields_of
+from rlframe.data.observation import GOAL_PARTS, fields_of, has_goals
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, EnvError, EpisodeTooLongError, IncompatibleError
 from rlframe.utils.field import Section, option
@@ -17,8 +17,6 @@ from rlframe.worker.replay_buffer.running_episodes import AFTER, BEFORE, Running
 
 KEY = 'policy.other.replay_buffer'
 """Section of the replay buffer."""
-PARTS = 'observation', 'achieved_goal', 'desired_goal'
-"""Parts of the observations of an env with goals."""
 CHECKED = 1000
 """Stored rewards that are compared with those that the env computes from their goals."""
 
@@ -57,11 +55,6 @@ class HindsightConfig(Section):
     )
 
 
-def has_goals(spec: EnvSpec) -> bool:
-    """Whether observations of an env have the parts of an env with goals."""
-    return set(PARTS) <= set(fields_of(spec.observation_space))
-
-
 def check_goals(section: Mapping[str, Any] | None, spec: EnvSpec) -> None:
     """Checks that an env has goals for the hindsight of a replay buffer, and episodes that fit into it.
 
@@ -72,13 +65,13 @@ def check_goals(section: Mapping[str, Any] | None, spec: EnvSpec) -> None:
     if not section or not (section.get('hindsight') or {}).get('strategy'):
         return
     parts = fields_of(spec.observation_space)
-    if not has_goals(spec):
+    if not has_goals(spec.observation_space):
         raise IncompatibleError(
             f'hindsight needs an env with goals, and the observations of {spec.name} are {spec.observation_space!r}',
             where=f'{KEY}.hindsight.strategy',
-            remedy=f'They have to be a Dict with the parts {", ".join(PARTS)}.',
+            remedy=f'They have to be a Dict with the parts {", ".join(GOAL_PARTS)}.',
         )
-    shapes = [parts[name].shape for name in PARTS[1:]]
+    shapes = [parts[name].shape for name in GOAL_PARTS[1:]]
     if shapes[0] != shapes[1]:
         raise IncompatibleError(
             f'achieved goals of {spec.name} have the shape {shapes[0]}, desired ones {shapes[1]}',
