@@ -158,7 +158,7 @@ def starting_config(
         replay = 'advanced' if priority is not None and priority.default else 'naive'
         by_sequence = kind.is_recurrent or kind.replays_sequences
         create['replay_buffer'] = dict(type='sequence' if by_sequence else replay)
-        if rewards_goals and not by_sequence:
+        if rewards_goals and not by_sequence and not of_rounds:
             merge(settings, HINDSIGHT)
     return EasyDict(main), EasyDict(create)
 

@@ -25,6 +25,8 @@ ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
 COLLECTOR, BUFFER = 'policy.collect.collector', 'policy.other.replay_buffer'
 """Sections of the collector and of the replay buffer."""
+HINDSIGHT = f'{BUFFER}.hindsight.strategy'
+"""Option that turns on the replay of other goals."""
 TENSOR = 'tensor'
 """The collector whose training samples stay on a device; it counts them."""
 NOT_ON_A_DEVICE = {
@@ -85,6 +87,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _n_sample_or_n_episode(known),
         _takes_episodes(known),
         _finds_episodes(known),
+        *_fits_hindsight(known),
         *_fit_the_buffer(known),
         *_fit_the_players(known),
         _divisible_n_sample(known),
@@ -339,7 +342,7 @@ def _takes_episodes(known: Known) -> ConfigError | None:
     buffer = known.get('policy.other.replay_buffer.type')
     if known.get('policy.on_policy'):
         taker = 'an on-policy policy learns'
-    elif buffer in ROWS:
+    elif buffer in ROWS and not known.get(HINDSIGHT):
         taker = f'the replay buffer {buffer!r} samples'
     else:
         return None
@@ -350,7 +353,8 @@ def _takes_episodes(known: Known) -> ConfigError | None:
 def _finds_episodes(known: Known) -> ConfigError | None:
     collector = known.get('policy.collect.collector.type')
     buffer = known.get('policy.other.replay_buffer.type')
-    if buffer not in ('sequence', 'episode') or collector not in (*SAMPLES, *EPISODES):
+    needs_episodes = buffer in ('sequence', 'episode') or known.get(HINDSIGHT)
+    if not needs_episodes or collector not in (*SAMPLES, *EPISODES):
         return None
     key, got, expected = 'get_train_sample', True, 'False'
     why = 'takes whole episodes, not training samples'
@@ -365,6 +369,24 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     if known.get(f'policy.collect.collector.{key}') != got:
         return None
     return _bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
+
+
+def _fits_hindsight(known: Known) -> Iterator[ConfigError]:
+    """What else the choice of other goals needs."""
+    needed = {
+        f'{COLLECTOR}.type': ((*SAMPLES, *EPISODES), 'steps that this run collects, in envs'),
+        f'{BUFFER}.backend': ((LOCAL,), 'whole episodes in one replay buffer, which shards cut'),
+        'env.frame_stack': ((1,), 'single goals, which frames of observations stack'),
+    }
+    for key, (valid, what) in needed.items() if known.get(HINDSIGHT) else ():
+        if known.get(key, valid[0]) not in valid:
+            expected = ' or '.join(map(repr, valid))
+            yield _bad(
+                known, key, f'hindsight ({HINDSIGHT}) needs {what}', expected, f'Or set {HINDSIGHT}=None.'
+            )
+    if known.get(HINDSIGHT) and _samples_rounds(known):
+        message = f'advantages of {known.get("policy.type")!r} are those of the goals that were to be reached'
+        yield _bad(known, HINDSIGHT, message, 'None')
 
 
 def _samples_rounds(known: Known) -> bool:

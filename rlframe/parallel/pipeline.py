@@ -198,6 +198,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
         self.replay_buffer = cast('IBuffer | None', data.buffer)
         """Past transitions; None for an on-policy policy."""
+        if self.replay_buffer is not None:
+            build.give_goals(self.replay_buffer, self.factory)
         self.coordinator = Coordinator(
             cfg, commander=commander, data=data, run=self, fingerprint=shared_fingerprint(cfg)
         )
