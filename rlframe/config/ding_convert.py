@@ -551,6 +551,39 @@ def recorded_data(draft: Draft) -> None:
         draft.say('policy.collect.data_path', None, {}, f'set {new}')
 
 
+def hindsight(draft: Draft) -> None:
+    """Turns HER, which there replaces the goals of whole episodes, into hindsight of a replay buffer that samples steps."""
+    her = draft.take('policy.other.her')
+    if isinstance(her, dict):
+        size, each = her.get('episode_size'), her.get('sample_per_episode')
+        new = {
+            f'{SEQUENCES}.hindsight.strategy': her.get('her_strategy', 'future'),
+            f'{SEQUENCES}.hindsight.share': 1.0,
+        }
+        if isinstance(size, int) and isinstance(each, int):
+            draft.take('policy.learn.batch_size')
+            new['policy.learn.batch_size'] = size * each
+        draft.replace(
+            'policy.other.her', her, new, 'steps of a batch are drawn one by one, each with a goal of its own'
+        )
+    elif her is not MISSING and her is not None:
+        draft.put('policy.other.her', her)  # which the check of the config refuses
+    trains_on_steps = draft.get('policy.collect.collector.get_train_sample') is True
+    if draft.kind('replay_buffer') != 'episode' or not (isinstance(her, dict) or trains_on_steps):
+        return
+    draft.set_kind('replay_buffer', 'naive', 'updates are made of single steps')
+    if draft.get('policy.collect.n_episode') is not MISSING:
+        draft.fill({'policy.collect.n_sample': None})
+    steps = draft.get('env.kwargs.n_bits', 1)
+    count = draft.get(f'{SEQUENCES}.replay_buffer_size')
+    if isinstance(her, dict) and isinstance(count, int) and isinstance(steps, int) and steps > 1:
+        draft.take(f'{SEQUENCES}.replay_buffer_size')
+        new = {f'{SEQUENCES}.replay_buffer_size': count * steps}
+        draft.replace(
+            f'{SEQUENCES}.replay_buffer_size', count, new, f'counted in steps: {steps} for each episode'
+        )
+
+
 def random_start(draft: Draft) -> None:
     """Limits the random start to the size of the replay buffer."""
     key = 'policy.random_collect_size'
@@ -581,6 +614,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     target_noise,
     hidden_layers,
     cloning,
+    hindsight,
 )
 """Converters that run before the tables are applied."""
 LAST: tuple[Callable[[Draft], None], ...] = (sequences, equal_shares, falling_rate, random_start)

@@ -19,12 +19,14 @@ ENVS: dict[str, str] = {
     'acrobot': 'Acrobot-v1',
     'bipedalwalker': 'BipedalWalker-v3',
     'gym_hybrid': 'rlframe/Moving-v0',
+    'bitflip': 'rlframe/BitFlip-v0',
     'lunarlander': 'LunarLander-v3',
     'mujoco': '',
 }
 """Env types of dizoo that wrap a Gymnasium env, and its id if the config has no ``env.env_id``."""
 
 ARGUMENTS: dict[str, tuple[str, ...]] = {
+    'bitflip': ('n_bits',),
     'carracing': ('continuous',),
     'frozen_lake': ('desc', 'map_name', 'is_slippery'),
     'taxi': ('max_episode_steps',),

@@ -64,5 +64,5 @@ class BitFlip(gymnasium.Env[Obs, Any]):
         return self.np_random.integers(0, 2, self.n_bits).astype(np.float32)
 
     def _obs(self) -> Obs:
-        bits = self._bits.copy()
-        return {'observation': bits, 'achieved_goal': bits, 'desired_goal': self._goal}
+        parts = {'observation': self._bits, 'achieved_goal': self._bits, 'desired_goal': self._goal}
+        return {name: part.copy() for name, part in parts.items()}

@@ -121,6 +121,45 @@ def test_config_of_di_engine_trains_and_every_option_that_is_set_is_read(name: s
     assert not unread_user_keys(cfg)
 
 
+@pytest.mark.parametrize('has_hindsight', [True, False])
+def test_bitflip_of_di_engine_trains_with_and_without_hindsight(has_hindsight: bool) -> None:
+    her = {'her_strategy': 'future', 'episode_size': 8, 'sample_per_episode': 2}
+    main = {
+        'env': {'n_bits': 4, 'collector_env_num': 2, 'n_evaluator_episode': 2, 'evaluator_env_num': 2},
+        'policy': {
+            'cuda': False,
+            'model': {'obs_shape': 8, 'action_shape': 4, 'encoder_hidden_size_list': [8]},
+            'learn': {'update_per_collect': 2, 'batch_size': 8},
+            'collect': {
+                'n_episode': 8,
+                'unroll_len': 1,
+                'collector': {'get_train_sample': not has_hindsight},
+            },
+            'eval': {'evaluator': {'eval_freq': 2}},
+            'other': {
+                'replay_buffer': {'replay_buffer_size': 400},
+                **({'her': her} if has_hindsight else {}),
+            },
+        },
+    }
+    create = {
+        'env': {'type': 'bitflip', 'import_names': ['dizoo.bitflip.envs.bitflip_env']},
+        **{name: {'type': kind} for name, kind in (('policy', 'dqn'), ('env_manager', 'base'))},
+        **{name: {'type': 'episode'} for name in ('replay_buffer', 'collector')},
+    }
+    with pytest.warns(ConfigWarning, match='counted in steps' if has_hindsight else 'single steps'):
+        cfg = compile_config(main, create, max_train_iter=4)
+    buffer = cfg.policy.other.replay_buffer
+    assert (buffer.type, cfg.env.kwargs, cfg.policy.collect.n_sample) == ('naive', {'n_bits': 4}, None)
+    expected = ('future', 1.0, 1600, 16) if has_hindsight else (None, 0.8, 400, 8)
+    hindsight = buffer.hindsight
+    found = hindsight.strategy, hindsight.share, buffer.replay_buffer_size, cfg.policy.learn.batch_size
+    assert found == expected
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.run()
+        assert pipeline.progress.train_iter >= 4
+
+
 EXPECTED: dict[str, dict[str, Any]] = {
     'cartpole_dqn': {
         'exp_name': 'cartpole_dqn',
