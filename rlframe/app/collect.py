@@ -31,6 +31,8 @@ from rlframe.worker.collector.rollout import EpisodeLimit, Rollout, Step
 
 RECORD = 'record'
 """Purpose of the seeds of recorded episodes, which training and evaluation never use."""
+Tell = Callable[[int, list[float]], object]
+"""Is told the env steps so far, and the returns of the episodes that ended."""
 
 
 class CollectRequest(NamedTuple):
@@ -92,10 +94,6 @@ class Collected(NamedTuple):
             f'{self.rows:,} env steps in {count:,} episodes, return {number_text(mean)}{more};'
             f' SHA-256 {self.sha256[:12]}'
         )
-
-
-Tell = Callable[[int, list[float]], object]
-"""Is told the env steps so far, and the returns of the episodes that ended."""
 
 
 def collect(

@@ -31,6 +31,8 @@ HELD_OUT = 0.1
 """Share of the episodes on which a policy is scored if there is no env."""
 SIZES = [256, 256]
 """Layers of a network."""
+COUNTS: dict[str, Any] = dict(evaluator_env_num=10, n_evaluator_episode=20, stop_value='never')
+"""Envs and episodes of an evaluation; the policy learns for as long as it is told to."""
 
 
 def data_config(
@@ -103,10 +105,6 @@ def data_config(
         evaluator=dict(type='interaction' if has_env else 'metric'),
     )
     return EasyDict(main), EasyDict(create)
-
-
-COUNTS: dict[str, Any] = dict(evaluator_env_num=10, n_evaluator_episode=20, stop_value='never')
-"""Envs and episodes of an evaluation; the policy learns for as long as it is told to."""
 
 
 def _env_of(recording: Recording, env: str | None, trust: bool) -> tuple[dict[str, Any], EnvSpec]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
+from rlframe.backend.one_collector import as_one, of_one
 from rlframe.backend.ready import (
     UNLIMITED,
     Held,
@@ -25,22 +26,10 @@ from rlframe.remote.weights import Publisher
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
-from rlframe.utils.schema import (
-    COUNT,
-    DICT,
-    FLAG,
-    INT,
-    LIST,
-    Schema,
-    check_state,
-    list_of,
-    maybe,
-    part,
-    part_of,
-)
-from rlframe.worker.collector.base_serial_collector import ONE, ISerialCollector, SerialCollector
-from rlframe.worker.collector.battle_collector import PlayerCollector, PlayerLog
-from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog, with_ended
+from rlframe.utils.schema import COUNT, DICT, FLAG, INT, LIST, Schema, check_state, list_of, maybe, part
+from rlframe.worker.collector.base_serial_collector import ONE, ISerialCollector
+from rlframe.worker.collector.battle_collector import PlayerLog
+from rlframe.worker.collector.episode_log import WINDOW, EpisodeLog
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
 
 TARGETS = ('n_sample', 'n_episode')
@@ -58,22 +47,6 @@ STATE: Schema = {
     'discarded': COUNT,
     'counts': list_of(COUNT, 4),
 }
-COUNTED: Schema = {'log': DICT, 'last_print_iter': INT, 'discarded': COUNT}
-"""Parts of the state of a ``SerialCollector`` that one with actors keeps itself."""
-APART = 'apart'
-"""Key of all else in the state of a collector with one actor, which is that of the actor's own collector."""
-NOTHING = {
-    'to_reset': [],
-    'ready': [],
-    'held': [],
-    'players': [],
-    'last_print_iter': 0,
-    'discarded': 0,
-    'counts': [0, 0, 0, 0],
-    'rng': None,
-    'at_random': False,
-}
-"""What is apart at the start."""
 ACTOR: Schema = {
     'collector': DICT,
     'acting': maybe(DICT),
@@ -510,33 +483,7 @@ class WorkersCollector(ISerialCollector):
         if self.form != ONE:
             return state
         (actor,) = actors.values()
-        return {**state, 'form': 'a lost collector'} if actor is None else self._as_one(state, actor)
-
-    def _as_one(self, state: Mapping[str, Any], actor: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the state of the only actor's collector, with the counts that are kept here; all else is apart."""
-        apart = {**state, **actor}
-        del apart['actors']
-        own = dict(apart.pop('collector'))
-        if issubclass(self._kind, SerialCollector):
-            own['log'] = with_ended(own['log'], state['log'])
-            own['last_print_iter'] = state['last_print_iter']
-            own['discarded'] += state['discarded']
-        return {**own, APART: apart}
-
-    def _of_one(self, one: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the state of a collector with one actor, from that of one with or without an actor."""
-        no_log = EpisodeLog(0).state_dict()
-        acting = self._acting(self._pool.ranks[0])
-        state = {**NOTHING, 'log': no_log, 'acting': acting, **one.get(APART, {})}
-        own = {name: value for name, value in one.items() if name != APART}
-        if issubclass(self._kind, SerialCollector):
-            check_state(own, COUNTED)
-            state |= {name: own[name] for name in COUNTED} | {'log': with_ended(no_log, own['log'])}
-            own |= {'log': with_ended(own['log'], no_log), 'discarded': 0}
-        if issubclass(self._kind, PlayerCollector):
-            state['players'] = part_of(own, 'recorder', {'window': LIST})['window']
-        actor = {'collector': own, **{name: state[name] for name in ACTOR if name in state}}
-        return {**state, 'actors': [actor]}
+        return {**state, 'form': 'a lost collector'} if actor is None else as_one(self._kind, state, actor)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restores the state from ``state_dict()``.
@@ -546,7 +493,9 @@ class WorkersCollector(ISerialCollector):
             CheckpointStateError: If a part is missing or invalid.
         """
         ranks = self._pool.ranks
-        state = state_dict if 'actors' in state_dict or len(ranks) > 1 else self._of_one(state_dict)
+        state = state_dict
+        if 'actors' not in state_dict and len(ranks) == 1:
+            state = of_one(self._kind, state_dict, self._acting(ranks[0]))
         check_state(state, STATE)
         saved: list[Any] = state['actors']
         if len(saved) != len(ranks):

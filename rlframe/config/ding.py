@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from rlframe.config import ding_convert, ding_table
 from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
+from rlframe.config.ding_data import recorded_data
 from rlframe.config.schema import ALL_COMPONENTS, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
@@ -76,7 +77,7 @@ def from_ding(
     _translate_types(draft)
     overridden = {full_key(str(text).partition('=')[0].strip()) for text in overrides}
     _translate_env(draft, overridden, is_own)
-    for convert in ding_convert.FIRST:
+    for convert in (ding_convert.run_name, recorded_data, *ding_convert.FIRST):
         convert(draft)
     _apply_tables(draft)
     for convert in ding_convert.LAST:

@@ -79,6 +79,14 @@ HERE = {
     TENSOR: 'envs of tensors are stepped on the device of the policy, in its process',
 }
 """Collectors that have no round ahead, and why."""
+FROM_DATA = {
+    'policy.nstep': (1, 'rewards of several steps are summed while envs are stepped'),
+    'policy.priority': (False, 'each pass reads every row once'),
+    'policy.model.core': (None, 'a memory is replayed from the states that it had when envs were stepped'),
+    'policy.random_collect_size': (0, 'no env is stepped'),
+    'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
+}
+"""Options of replaying policies that recorded data do not have: the value that they need, and why."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -206,16 +214,6 @@ def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
         message = f'eps differs between collectors, and there is {collectors}'
         remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
         yield _bad(known, key, message, '0', remedy)
-
-
-FROM_DATA = {
-    'policy.nstep': (1, 'rewards of several steps are summed while envs are stepped'),
-    'policy.priority': (False, 'each pass reads every row once'),
-    'policy.model.core': (None, 'a memory is replayed from the states that it had when envs were stepped'),
-    'policy.random_collect_size': (0, 'no env is stepped'),
-    'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
-}
-"""Options of replaying policies that recorded data do not have: the value that they need, and why."""
 
 
 def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:

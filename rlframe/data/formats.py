@@ -29,6 +29,7 @@ GIB = 2**30
 LIMIT = 4.0
 """GiB that recorded data may occupy in memory by default."""
 INSTALL = "pip install 'rlframe[data]'"
+PICKLES = ('.pkl', '.pickle', '.pt', '.pth', '.npy', '.tar')
 
 
 class Format(NamedTuple):
@@ -199,7 +200,6 @@ FORMATS = {
     'hdf5': Format(('.hdf5', '.h5'), _read_hdf5, package='h5py'),
 }
 """Forms of recorded data, by name; the ending of a path tells which it is."""
-PICKLES = ('.pkl', '.pickle', '.pt', '.pth', '.npy', '.tar')
 
 
 def format_of(path: Path, name: str | None = None) -> str:

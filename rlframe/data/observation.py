@@ -34,6 +34,8 @@ SUPPORTED = 'Box, Discrete, MultiDiscrete, MultiBinary, and Dict (with strings a
 BAD_OBS = (TypeError, ValueError, LookupError)
 """Exceptions that packing raises if an observation is not in its space."""
 Casting = Literal['same_kind', 'unsafe']
+GOAL_PARTS = 'observation', 'achieved_goal', 'desired_goal'
+"""Parts of the observations of an env with goals."""
 
 
 def image_parts(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
@@ -267,10 +269,6 @@ def mask_parts(space: Any) -> tuple[int, ...]:
 def has_mask(space: gymnasium.Space[Any]) -> bool:
     """Whether observations of a space contain an action mask."""
     return ACTION_MASK in fields_of(space)
-
-
-GOAL_PARTS = 'observation', 'achieved_goal', 'desired_goal'
-"""Parts of the observations of an env with goals."""
 
 
 def has_goals(space: gymnasium.Space[Any]) -> bool:

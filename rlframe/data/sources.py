@@ -16,6 +16,10 @@ from rlframe.errors import ConfigError, named_during
 
 PAIR = 'obs', 'action'
 """Column names of data that come as pairs."""
+ROWS_OF_A_BLOCK = 1024
+"""Consecutive rows that are read together."""
+SHARE = 0.75
+"""Share of the memory for the window; the rest is for batches."""
 
 
 class DataSource(ABC):
@@ -112,12 +116,6 @@ class LoaderSource(DataSource):
             with named_during(f'batch {number}'):
                 check_batch(columns, self._spec, self._where)
         return columns
-
-
-ROWS_OF_A_BLOCK = 1024
-"""Consecutive rows that are read together."""
-SHARE = 0.75
-"""Share of the memory for the window; the rest is for batches."""
 
 
 class BlockSource(DataSource):

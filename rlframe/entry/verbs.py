@@ -556,4 +556,4 @@ def explain(args: Args) -> int:
     return 0
 
 
-from rlframe.entry import data_verbs as data_verbs  # noqa: E402  listed behind the others
+from rlframe.entry import data_verbs as data_verbs  # noqa: E402  they are listed behind the others

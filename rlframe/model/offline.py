@@ -17,6 +17,8 @@ from rlframe.registry import MODEL_REGISTRY
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
 """Least and largest log standard deviation of an actor."""
+LATENT_BOUND = 0.5
+"""Latent numbers of actions to choose from lie between minus this and this."""
 
 
 def flat_value(output: torch.Tensor) -> torch.Tensor:
@@ -66,10 +68,6 @@ class IQLNet(NormalQAC):
         images = {name: options[name] for name in IMAGES if name in options}
         layers = encoder_hidden_size_list, activation, 1
         self.value = MLP(spec.observation_space, *layers, head=flat_value, **images)
-
-
-LATENT_BOUND = 0.5
-"""Latent numbers of actions to choose from lie between minus this and this."""
 
 
 class ActionVAE(nn.Module):

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from rlframe.remote.worker import Worker
 
 logger = logging.getLogger('rlframe.remote')
+MESSAGE_SECONDS = 120
+"""Longest time without progress within a message."""
+EXIT_SECONDS = 5.0
+"""Time for a child that closed its connection to end, so that its exit status is known."""
 
 
 class LostError(Exception):
@@ -128,12 +132,6 @@ class Place(ABC):
 
     def close(self) -> None:  # noqa: B027  most hold nothing
         """Releases what the place itself holds; may be called twice."""
-
-
-MESSAGE_SECONDS = 120
-"""Longest time without progress within a message."""
-EXIT_SECONDS = 5.0
-"""Time for a child that closed its connection to end, so that its exit status is known."""
 
 
 class Stored:

@@ -33,6 +33,8 @@ STATE = {
     'last_print_iter': INT,
     'discarded': COUNT,
 }
+ONE = 'one collector'
+"""The form of a collector that is alone and waited for."""
 
 
 class Resettable(ABC):
@@ -77,10 +79,6 @@ class Resettable(ABC):
     @abstractmethod
     def _forget_counts(self) -> None:
         """Begins the counters and scores anew that belong to this worker alone."""
-
-
-ONE = 'one collector'
-"""The form of a collector that is alone and waited for."""
 
 
 class ISerialCollector(Configurable, Resettable):

@@ -48,6 +48,8 @@ Wanted = Collection[str] | None
 """The names that are logged; None: all."""
 WINDOW = 100
 """Episodes that a windowed mean is taken over."""
+ENDED = ('window', 'recent', 'info_names', 'info_sums')
+"""Keys of the state of an ``EpisodeLog`` that are about ended episodes; those of infos may be missing."""
 
 
 def wanted_names(value: Any) -> Wanted:
@@ -163,10 +165,6 @@ class Episodes(NamedTuple):
 
 
 NO_EPISODES = Episodes(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), ())
-
-
-ENDED = ('window', 'recent', 'info_names', 'info_sums')
-"""Keys of the state of an ``EpisodeLog`` that are about ended episodes; those of infos may be missing."""
 
 
 def with_ended(log: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

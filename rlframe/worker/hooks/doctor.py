@@ -255,7 +255,7 @@ class DoctorHook(RunHook):
     saved = {
         'scores': list_of(NUMBER),
         'evaluations': COUNT,
-        'told': dict_of(COUNT),
+        'warned_at': dict_of(COUNT),
         'found': dict_of(COUNT),
         'largest_reward': NUMBER,
         'largest_return': NUMBER,
