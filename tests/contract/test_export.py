@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 import torch
 from checked_names import names_of
-from error_texts import raises
 from exported import as_eval_builds_it, observations, same, trained
 from policies import acting_policies
 from zoo import SampledEnv
@@ -107,7 +106,7 @@ def test_a_network_of_the_user_needs_no_options_and_keeps_its_own(case: str, cwd
 def test_the_function_of_tensors_gives_the_same_actions(run: Path) -> None:
     policy = as_eval_builds_it(run)
     if not hasattr(policy, 'best_step' if policy.is_recurrent else 'best_action'):
-        with raises(IncompatibleError):
+        with pytest.raises(IncompatibleError, match='artifact and state_dict take every policy'):
             action_function(policy, policy.spec)
         return
     function = action_function(as_eval_builds_it(run), policy.spec)

@@ -122,5 +122,5 @@ def test_stacks_of_other_envs_are_left_to_envpool() -> None:
 def test_a_mode_that_envpool_does_not_have_is_refused() -> None:
     pytest.importorskip('envpool')
     factory = AtariFactory({'env_id': 'ALE/Pong-v5', 'mode': 99})
-    with raises(EnvError):
+    with pytest.raises(EnvError, match='Invalid game mode'):
         EnvPoolManager.from_factory(factory, 1)
