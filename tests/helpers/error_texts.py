@@ -144,11 +144,12 @@ def _fits(wanted: str, text: str) -> bool:
 
 
 def without_places(text: str, item: Any) -> str:
-    """Puts names in place of folders, addresses, processes and tracebacks, and leaves out progress and the usage of a verb."""
+    """Puts names in place of folders, addresses, processes, lines and tracebacks, and leaves out progress and the usage of a verb."""
     base = item.config._tmp_path_factory.getbasetemp()
     text = re.sub(rf'(?:{re.escape(str(base))}|{re.escape(str(base.resolve()))})/[\w-]+', '<tmp>', text)
     text = text.replace(str(ROOT), '<rlframe>').replace(sys.prefix, '<python>')
     text = re.sub(r'\b0x[0-9a-f]{6,}\b', '0x<address>', text)
     text = re.sub(r'\bpid("?:?) \d+', r'pid\1 <pid>', text)
+    text = re.sub(r'(<rlframe>/\S+\.py|\(\w+\.py):\d+', r'\1:<line>', text)
     text = re.sub(r'(?m)^Traceback \(most recent call last\):\n(?:[ \t].*\n)*', '<traceback>\n', text)
     return re.sub(r'^(?:\d+:\d\d \|.*|usage: .*(?:\n +.*)*)(?:\n|$)', '', text, flags=re.MULTILINE)
