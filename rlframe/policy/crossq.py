@@ -12,7 +12,7 @@ from rlframe.policy.parts.options import BATCH_SIZE
 from rlframe.policy.parts.outputs import Atoms, Output, Quantiles, Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousModel, QACPolicy
-from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACUpdate
+from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACPolicy, SACUpdate
 from rlframe.policy.tqc import TQCLearn, TQCModel, check_quantiles
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -234,8 +234,5 @@ class XQCPolicy(QACPolicy):
     )
     update_class = XQCUpdate
     checks = (check_atoms,)
-    toy = QACPolicy.toy | dict(
-        model=dict(encoder_hidden_size_list=[64, 64]),
-        learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2),
-    )
+    toy = SACPolicy.toy | dict(model=dict(encoder_hidden_size_list=[64, 64]))
     solves = 'Pendulum-v1', 6_000

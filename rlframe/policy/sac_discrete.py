@@ -16,7 +16,7 @@ from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import QACPolicy
-from rlframe.policy.sac import SACConfig, SACUpdate
+from rlframe.policy.sac import SACConfig, SACPolicy, SACUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.lazy import torch
@@ -100,7 +100,7 @@ class SACDiscretePolicy(QACPolicy):
             'random_collect_size': 10_000,
         },
     )
-    toy = QACPolicy.toy | dict(learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2))
+    toy = SACPolicy.toy
     solves = 'CartPole-v1', 40_000
 
     @classmethod

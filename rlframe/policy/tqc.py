@@ -10,7 +10,7 @@ from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Output, Quantiles
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousModel, QACPolicy
-from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACUpdate
+from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACPolicy, SACUpdate
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -83,9 +83,7 @@ class TQCPolicy(QACPolicy):
     actor_kind = 'gaussian'
     update_class = TQCUpdate
     checks = (check_quantiles,)
-    toy = QACPolicy.toy | dict(
-        model=dict(num_quantiles=9), learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2)
-    )
+    toy = SACPolicy.toy | dict(model=dict(num_quantiles=9))
     search_space = QACPolicy.search_space.having(
         {'model.num_quantiles': 'randint(5,51)', 'learn.dropped_quantiles': 'randint(0,5)'},
         f'{QACPolicy.search_space.source}; fewer dropped quantiles than the fewest quantiles',
