@@ -12,6 +12,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Output, Values
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import ContinuousModel, QACPolicy, critic_num
 from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACUpdate
 from rlframe.policy.update import Loss
@@ -21,6 +22,13 @@ from rlframe.utils.lazy import torch
 
 OFTEN: dict[str, Any] = dict(update_per_collect=160, actor_update_freq=20)
 """Section ``learn`` of SACs that do 20 updates of the critics for each env step, and one of the actor."""
+
+
+def often(settings: Settings, facts: Facts) -> Settings:
+    """Returns the settings that a SAC starts from if it does so many updates: small networks, and large steps of the actor."""
+    steps = dict(learning_rate_actor=3e-3, learning_rate_alpha=3e-3, target_theta=0.01)
+    learn = settings['learn'] | OFTEN | steps
+    return settings | dict(random_collect_size=500, model=facts.encoder([64, 64]), learn=learn)
 
 
 class REDQLearn(SACLearn):
@@ -71,6 +79,10 @@ class REDQPolicy(QACPolicy):
         model=dict(n_critic=4),
         learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2),
     )
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return often(super().starting(facts), facts)
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -132,3 +144,8 @@ class DroQPolicy(QACPolicy):
     toy = QACPolicy.toy | dict(
         learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2)
     )
+    solves = 'Pendulum-v1', 3_000
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        return often(super().starting(facts), facts)

@@ -202,9 +202,8 @@ LEARNS: dict[str, tuple[str, int]] = {
 """Env and budget in env steps."""
 EXEMPT = {
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
-    'droq': '20 updates for each env step take more than ten minutes; its parts are those of sac',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
-    'redq': '20 updates of ten critics for each env step take more than ten minutes; its parts are those of sac',
+    'redq': 'updates of ten critics, 20 for each env step, take minutes; its config pendulum_redq has the same settings',
 } | {name: 'learns from recorded data' for name in POLICY_REGISTRY.names() if learns_from_data(name)}
 
 
