@@ -15,6 +15,7 @@ from ray_runs import is_conserved
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ActorLostError, ResourceError
 from rlframe.remote.worker import failure_of
+from rlframe.worker.collector.base_serial_collector import ONE
 
 
 @pytest.fixture
@@ -135,6 +136,21 @@ def test_losses_that_end_the_run_are_counted_once_also_in_the_last_checkpoint(
     assert is_conserved(c)
     requested, delivered, lost, stale = c.state_dict()['counts']
     assert requested == delivered + lost + stale + c._ready.size and (c._pool.under_way > 0) is not is_sync
+
+
+def test_the_state_of_a_lost_actor_is_taken_for_that_of_no_other_collector(ray: FakeRay) -> None:
+    c = collector_of(1, sync=True, collect_timeout=10.0, max_actor_restarts=0)
+    c.next()
+    ray.seconds = {'collect': NEVER}
+    with pytest.raises(ActorLostError):
+        c.next()
+    state = c.state_dict()
+    assert c.form == ONE != state['form'] and state['actors'] == [None]
+    other = collector_of(1, sync=True)
+    other.begin_anew(state)
+    ray.seconds = {}
+    ray.now += 100
+    assert len(other.next()) == 6 and is_conserved(other)
 
 
 def test_random_frames_are_shared_by_all_actors_and_no_more_than_are_missing(ray: FakeRay) -> None:
