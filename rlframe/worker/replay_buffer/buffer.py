@@ -544,10 +544,10 @@ class NaiveReplayBuffer(IBuffer):
     def _gather(self, slot: IntArray) -> Rows:
         if self._storage is None:
             return []
+        if self.hindsight is not None and isinstance(self._storage, RingStorage):
+            return self.hindsight.sample(slot, self._storage)
         rows = self._storage.gather(slot)
-        if isinstance(self._storage, RingStorage) and isinstance(rows, Batch):
-            return rows if self.hindsight is None else self.hindsight.relabel(rows, slot, self._storage)
-        return self._copy(cast('list[Any]', rows))
+        return self._copy(rows) if isinstance(rows, list) else rows
 
     def _copy(self, items: list[Any]) -> list[Any]:
         """Copies objects: dicts at their first level, or everything if ``deepcopy`` is set."""

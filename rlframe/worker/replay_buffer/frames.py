@@ -237,9 +237,9 @@ class FrameStorage(RingStorage):
         assert self._pool is not None
         return min(self._pool.oldest_of(self._columns[name][row % self.capacity]) for name in self._names)
 
-    def gather(self, slot: IntArray) -> Batch:
+    def gather(self, slot: IntArray, without: Sequence[str] = ()) -> Batch:
         """Returns a copy of the rows at these slots; their images are on the device of the pool if it has one."""
-        rows = super().gather(slot)
+        rows = super().gather(slot, without)
         if self._pool is None:
             return rows
         return rows.replace(**{name: self._pool.sample(rows[name]) for name in self._names})

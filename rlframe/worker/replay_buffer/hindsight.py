@@ -169,21 +169,20 @@ class Hindsight:
             )
         return self.goals
 
-    def relabel(self, rows: Batch, slot: IntArray, storage: RingStorage) -> Batch:
-        """Returns rows that were copied from these slots, with other goals, and without the columns of this file."""
-        columns = dict(rows.columns)
-        before, after = columns.pop(BEFORE), columns.pop(AFTER)
+    def sample(self, slot: IntArray, storage: RingStorage) -> Batch:
+        """Returns copies of the rows at these slots, a share of them with other goals."""
+        columns = dict(storage.gather(slot, without=(BEFORE, AFTER)).columns)
 
         # choose rows, and for each the step that reached its new goal
         draw = self._rng.random(len(slot))
         chosen = np.flatnonzero(draw < self._share)
         draw = draw[chosen] / self._share if self._share else draw[:0]
-        source = self._source(draw, slot[chosen], before[chosen], after[chosen], storage)
+        source = self._source(draw, slot[chosen], storage)
         goal = storage.read(source % storage.capacity, 'next_obs', 'achieved_goal')
 
         # judge their steps by it
         if self._nstep > 1:
-            self._sum_rewards(columns, slot, after, chosen, goal, storage)
+            self._sum_rewards(columns, slot, chosen, goal, storage)
         elif len(chosen):
             achieved = columns['next_obs']['achieved_goal'][chosen]
             columns['reward'][chosen] = self._known_goals.reward(achieved, goal)
@@ -192,18 +191,18 @@ class Hindsight:
                 self._end(columns, chosen, ends)
         for name in ('obs', 'next_obs'):
             columns[name]['desired_goal'][chosen] = goal
-        return Batch.unchecked(columns, len(rows))
+        return Batch.unchecked(columns, len(slot))
 
-    def _source(
-        self, draw: FloatArray, slot: IntArray, before: IntArray, after: IntArray, storage: RingStorage
-    ) -> IntArray:
+    def _source(self, draw: FloatArray, slot: IntArray, storage: RingStorage) -> IntArray:
         """Returns the slots, not wrapped, of the steps whose goals rows get, of uniform numbers in [0, 1)."""
-        if self._strategy == 'final':
-            return slot + after
         if self._strategy == 'random':
             return storage.first + (draw * len(storage)).astype(np.int64)
+        after: IntArray = storage.read(slot, AFTER)
+        if self._strategy == 'final':
+            return slot + after
         start = slot
         if self._strategy == 'episode':  # its first steps may be overwritten
+            before = storage.read(slot, BEFORE)
             start = slot - np.minimum(before, (slot - storage.first) % storage.capacity)
         return start + (draw * (slot + after + 1 - start)).astype(np.int64)
 
@@ -218,13 +217,12 @@ class Hindsight:
         self,
         columns: dict[str, Any],
         slot: IntArray,
-        after: IntArray,
         chosen: IntArray,
         goal: Array,
         storage: RingStorage,
     ) -> None:
         """Makes n-step rows of one-step rows, as ``NStepWindow`` does; a new goal that ends an episode ends the sum."""
-        length = np.minimum(after + 1, self._nstep)
+        length = np.minimum(storage.read(slot, AFTER) + 1, self._nstep)
         step = np.arange(self._nstep)
         window = (slot[:, None] + np.minimum(step, length[:, None] - 1)) % storage.capacity  # [B, n]
         reward = storage.read(window, 'reward')

@@ -338,10 +338,11 @@ class RingStorage(Ring):
                 column[: count - split] = rows[split:]
         self.advance(count)
 
-    def gather(self, slot: IntArray) -> Batch:
-        """Returns a copy of the rows at these slots, on the device if there is one."""
+    def gather(self, slot: IntArray, without: Sequence[str] = ()) -> Batch:
+        """Returns a copy of the rows at these slots, on the device if there is one, without some columns."""
         if self._staging is None:
-            return _gather(self._columns, slot)
+            columns = {name: self._columns[name] for name in self._columns if name not in without}
+            return _gather(columns if without else self._columns, slot)
         return _gather(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
 
     def read(self, slot: IntArray, name: str, *fields: str) -> Any:

@@ -12,6 +12,8 @@ from rlframe.worker.replay_buffer.ring import done_of, stack_items, to_items, to
 
 BEFORE, AFTER = 'steps_before', 'steps_after'
 """Columns of a storage: steps of its episode before and after each step."""
+MARKS = 'env_id', 'episode_step'
+"""Columns by which collectors tell episodes apart."""
 
 
 class RunningEpisodes:
@@ -73,9 +75,10 @@ class RunningEpisodes:
 
 
 def _numbered(rows: Batch, length: IntArray) -> Batch:
-    """Adds ``BEFORE`` and ``AFTER`` to the steps of episodes of these lengths."""
+    """Returns the steps of episodes of these lengths with ``BEFORE`` and ``AFTER``, in place of the marks of collectors."""
     stop = np.cumsum(length)
     place = np.arange(len(rows))
     before = place - np.repeat(stop - length, length)
     after = np.repeat(stop, length) - 1 - place
-    return rows.replace(**{BEFORE: before.astype(np.int32), AFTER: after.astype(np.int32)})
+    marks = {BEFORE: before.astype(np.int32), AFTER: after.astype(np.int32)}
+    return Batch({name: column for name, column in rows.items() if name not in MARKS} | marks)
