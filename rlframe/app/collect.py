@@ -17,12 +17,12 @@ from rlframe.app.scoring import Request, played_config
 from rlframe.app.starting import overridden_start
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.formats import check_target, write_recording
-from rlframe.data.recorder import EpisodeRecorder
+from rlframe.data.recorder import EpisodeRecorder, step_columns
 from rlframe.data.recording import Recording
 from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.pipeline.recording import env_facts, step_columns
+from rlframe.pipeline.recording import env_facts
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import mean_interval, number_text
@@ -242,7 +242,7 @@ class _Collection:
         env_id = step.timestep.env_id
         due = self._is_due[env_id]
         if due.any():
-            columns = step_columns(step)
+            columns = step_columns(step.obs, step.output['action'], step.timestep)
             own = columns if due.all() else {name: column[due] for name, column in columns.items()}
             self._recorder.add(own, env_id[due], step.done[due])
         self._rows[env_id[due]] += 1

@@ -53,6 +53,11 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
         'the coordinator keeps the replay buffer and sends batches to learners',
         'In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
     ),
+    'policy.collect.record': (
+        None,
+        'nothing is recorded beside training',
+        'Record in serial mode: -m serial.',
+    ),
     'env.schedule': ({}, 'there is no curriculum', 'Train in serial mode, or on Ray.'),
     'env.stop_success': (
         None,
@@ -102,6 +107,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         _keeps_sequences_whole(known),
         _takes_schedule(known),
         *_reads_or_acts(known),
+        *_can_record(known),
         *_fit_the_collector(known),
         *_fit_recorded_data(known),
         *_gives_first_priorities(known),
@@ -196,6 +202,30 @@ def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
     if kind == 'dataset' and not may_read:
         message = f'{policy} learns by acting, not from data alone'
         yield _bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
+
+
+def _can_record(known: Known) -> Iterator[ConfigError]:
+    """What is recorded beside training are the steps of envs in this process."""
+    key = 'policy.collect.record'
+    if known.get(key) is None:
+        return
+    kind = known.get(f'{COLLECTOR}.type')
+    if kind is not None and kind not in OF_ONE:
+        yield _bad(
+            known,
+            key,
+            f'the collector {kind!r} gives nothing to record',
+            "None, or the collector 'sample' or 'episode'",
+        )
+    elif known.get(f'{COLLECTOR}.backend', LOCAL) != LOCAL or known.get(f'{COLLECTOR}.overlap'):
+        message = 'only steps of envs that are collected in this process are recorded'
+        yield _bad(
+            known,
+            key,
+            message,
+            f"None, or {COLLECTOR}.backend='local' and overlap=0",
+            'Or record the trained policy: rlframe collect.',
+        )
 
 
 def _fit_the_collector(known: Known) -> Iterator[ConfigError]:

@@ -331,7 +331,7 @@ def readable(path: Path, name: str, where: str) -> Iterator[None]:
         ) from error
 
 
-def check_target(path: Path, format_: str | None) -> None:
+def check_target(path: Path, format_: str | None, where: str = '--out') -> None:
     """Checks that data can be written to a path, before anything is recorded.
 
     Raises:
@@ -340,15 +340,13 @@ def check_target(path: Path, format_: str | None) -> None:
     """
     name = format_of(path, format_)
     if FORMATS[name].write is None:
-        raise ConfigError(
-            f'{name} is only read', where='--format', got=name, expected='minari, npz or parquet'
-        )
+        raise ConfigError(f'{name} is only read', where=where, got=name, expected='minari, npz or parquet')
     if path.exists():
         raise ConfigError(
-            f'{path.absolute()} exists', where='--out', remedy='Choose another path, or delete it.'
+            f'{path.absolute()} exists', where=where, remedy='Choose another path, or delete it.'
         )
     if package := FORMATS[name].package:
-        with readable(path, name, '--out'):
+        with readable(path, name, where):
             importlib.import_module(package)
 
 

@@ -9,14 +9,26 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.columns import ColumnFiles
+from rlframe.data.columns import ColumnFiles, Columns, blocks
 from rlframe.data.recording import Recording
-from rlframe.data.timestep import Array, Batch, BoolArray, IntArray
+from rlframe.data.timestep import Array, Batch, BoolArray, IntArray, TimeStep
 from rlframe.errors import CheckpointMismatchError
 from rlframe.utils.schema import COUNT, array, check_state, dict_of, rows
 
 PENDING = 16_384
 """Rows that are held in memory before whole episodes are written."""
+
+
+def step_columns(obs: Array, action: Array, timestep: TimeStep) -> dict[str, Array]:
+    """Returns a step of n envs as the rows of recorded data: actions and rewards are the env's own."""
+    return {
+        'obs': obs,
+        'next_obs': timestep.obs,
+        'action': action,
+        'reward': timestep.reward.astype(np.float32),
+        'terminated': timestep.terminated,
+        'truncated': timestep.truncated,
+    }
 
 
 class EpisodeRecorder:
@@ -89,6 +101,12 @@ class EpisodeRecorder:
             owner = owner[running]
             done = done[running]
         self._hold(columns, owner, done)
+
+    def take(self, columns: Columns) -> None:
+        """Takes over whole episodes that were recorded before."""
+        for block in blocks(columns):
+            self._files.append(Batch(block.columns))
+            self.episodes = int(block['episode'][-1]) + 1
 
     def recording(self, facts: Mapping[str, Any]) -> Recording:
         """Returns all whole episodes, to read.

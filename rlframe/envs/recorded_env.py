@@ -19,14 +19,17 @@ if TYPE_CHECKING:
 
 def is_name_here(path: Any) -> bool:
     """Whether this names something in the working directory."""
-    return type(path) is str and re.fullmatch(r'\w[-\w.]*', path) is not None
+    return type(path) is str and re.fullmatch(r'\w[-\w.]{0,100}', path) is not None
 
 
 class RecordedConfig(EnvConfig):
     """Options of ``RecordedEnvFactory``."""
 
     env_id: str = option(
-        REQUIRED, doc='path of recorded data, whose spaces are those of the env', reaches='file'
+        REQUIRED,
+        doc='path of recorded data, whose spaces are those of the env',
+        reaches='file',
+        harmless=is_name_here,
     )
 
 

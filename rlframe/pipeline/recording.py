@@ -1,32 +1,23 @@
-"""What a run records: the columns of a step, and what is known of its env."""
+"""What a run records beside training, and what is known of its env."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlframe._version import __version__
 from rlframe.config.schema import ExperimentConfig
+from rlframe.data.formats import check_target, read_recording, write_recording
+from rlframe.data.recorder import EpisodeRecorder
 from rlframe.data.recording import facts_of_spec
-from rlframe.data.timestep import Array, EnvSpec
-from rlframe.worker.collector.rollout import Step
+from rlframe.data.timestep import EnvSpec
 
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
-
-
-def step_columns(step: Step) -> dict[str, Array]:
-    """Returns the columns of a step as recorded data have them: actions and rewards are the env's own."""
-    timestep = step.timestep
-    return {
-        'obs': step.obs,
-        'next_obs': timestep.obs,
-        'action': step.output['action'],
-        'reward': timestep.reward.astype(np.float32),
-        'terminated': timestep.terminated,
-        'truncated': timestep.truncated,
-    }
+FOLDER = 'record'
+"""Folder in the folder of a run with what it has recorded so far."""
 
 
 def env_facts(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any]:
@@ -35,3 +26,56 @@ def env_facts(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any]:
     if isinstance(env_id := cfg.env['env_id'], str):
         env = {'type': cfg.env.type, 'env_id': env_id, 'manager': cfg.env.manager.type} | env
     return {'rlframe': __version__, 'env': env, 'spec': facts_of_spec(spec)}
+
+
+def check_record(cfg: ExperimentConfig, is_new: bool) -> None:
+    """Checks that what a run is to record can be written, before the run has a folder.
+
+    Raises:
+        ConfigError: If there is something at the path already, or its format is only read.
+        MissingDependencyError: If a package is missing.
+    """
+    if (path := cfg.policy.collect.get('record')) is not None and is_new:
+        check_target(Path(path), None, 'policy.collect.record')
+
+
+class Record:
+    """Records the env steps of a run, and writes its whole episodes whenever the run is closed.
+
+    Args:
+        cfg: Config of the run.
+        spec: Spec of its env.
+        folder: Its folder.
+    """
+
+    def __init__(self, cfg: ExperimentConfig, spec: EnvSpec, folder: Path) -> None:
+        self._cfg, self._spec = cfg, spec
+        self._path = Path(cfg.policy.collect['record']).absolute()
+        self.recorder = EpisodeRecorder(folder / FOLDER)
+        """Takes the steps."""
+        if not self.recorder.rows and self._path.exists():  # a finished run that goes on
+            self.recorder.take(read_recording(self._path, 'policy.collect.record').columns)
+
+    def finish(self, is_complete: bool) -> None:
+        """Writes the data.
+
+        Args:
+            is_complete: Whether the run is finished, so that its own copy of them is deleted.
+        """
+        facts = env_facts(self._cfg, self._spec)
+        self.recorder.write()
+        if self.recorder.rows:
+            recording = self.recorder.recording({})
+            returns = recording.episodes().return_
+            behaviour = {
+                'policy': self._cfg.policy.type,
+                'acts': 'as in training, from the beginning',
+                'return': float(np.mean(returns)),
+                'return_std': float(np.std(returns)),
+            }
+            recording = self.recorder.recording(facts | {'behaviour': behaviour, 'seed': self._cfg.seed})
+            write_recording(recording, self._path)
+        if is_complete:
+            self.recorder.remove()
+        else:
+            self.recorder.close()

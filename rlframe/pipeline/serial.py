@@ -16,6 +16,7 @@ from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collec
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
+from rlframe.pipeline.recording import Record, check_record
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
@@ -83,6 +84,7 @@ class SerialPipeline(HasGoal):
     ) -> None:
         """Creates all workers."""
         check_serial(cfg)
+        check_record(cfg, resume is None)
         # state of the loop
         self.cfg = cfg
         self.progress = Progress()
@@ -149,6 +151,12 @@ class SerialPipeline(HasGoal):
         """Values of ``env.schedule``."""
         self.hooks = HookList.of(self, self._given_hooks, 'policy', 'collector', 'learner')
         """Hooks of the run."""
+        self.record: Record | None = None
+        """What the run records beside training."""
+        if cfg.policy.collect.get('record') is not None:
+            self.record = Record(cfg, self.factory.spec, self.folder)
+            self.collector.episode_recorder = self.record.recorder  # type: ignore[attr-defined]  # rules.py checks it
+            self._closers.append(self._finish_record)
         self._inexact = Inexactness()
         self._inexact.note(self.collector.why_inexact)
         self.checkpoints = self._make_checkpoints()
@@ -165,6 +173,7 @@ class SerialPipeline(HasGoal):
                     lambda state: self.learner.monitor.load_state_dict(state),
                 ),
                 'collector': collector_part(self.collector, self._inexact.note),
+                'record?': None if self.record is None else self.record.recorder,
                 'replay_buffer?': self.replay_buffer,
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),
@@ -437,6 +446,10 @@ class SerialPipeline(HasGoal):
         """Brings the workers to a state that a run can resume from; ``name`` is the checkpoint's."""
         self.learner.ckpt_name = name
         self.collector.settle()
+
+    def _finish_record(self) -> None:
+        assert self.record is not None
+        self.record.finish(self.complete)
 
     def cleanup(self) -> None:
         """Closes envs, logs and files; may be called twice."""

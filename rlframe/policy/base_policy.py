@@ -83,6 +83,11 @@ class CollectConfig(Section):
     )
     unroll_len: int = option(1, unit='env steps', doc='samples are single steps', check=_single_steps)
     inference: Literal['local', 'central'] = option(INFERENCE)
+    record: str | None = option(
+        None,
+        doc='path of data that the run records beside training, of all whole episodes: a folder of Minari, .npz or .parquet',
+        reaches='file',
+    )
 
 
 class EvalConfig(Section):

@@ -41,6 +41,7 @@ REVIEWED = {
     'exp_name': 'a name without slashes; the run folder is always in the working directory',
     'collect.collector.type': 'a component, which must come with rlframe',
     'collect.noise_sigma': SCHEDULE,
+    'mix': 'numbers',
     'device': "checked against 'auto', 'cpu', 'cuda' and 'cuda:i'",
     'learn.alpha': "a number or 'auto'",
     'model.action_mask': 'lists of 0 and 1',

@@ -10,6 +10,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.faces import attribute_of
+from rlframe.data.recorder import step_columns
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
@@ -281,6 +282,8 @@ class SerialCollector(ISerialCollector):
 
     _cfg: SerialCollectorConfig
     _log: EpisodeLog
+    episode_recorder: Any = None
+    """Records the env steps of the run, if it is to: see ``EpisodeRecorder``."""
     unit = 'n_sample'
     """The attribute of a policy that says how much a call collects by default."""
 
@@ -367,10 +370,21 @@ class SerialCollector(ISerialCollector):
         count = len(step.done)
         episode_step = self._log.lengths[step.timestep.env_id] if self._mark_episodes else None
         self._log.update(step)
+        if self.episode_recorder is not None:
+            self._write_down(step)
         if count:
             self._append(step, stamp, level_seeds, episode_step, reserve)
         if len(step.abnormal):
             self._discard(step)
+
+    def _write_down(self, step: Step) -> None:
+        """Passes a step to what records the run."""
+        recorder = self.episode_recorder
+        if len(step.done):
+            columns = step_columns(step.obs, step.output['action'], step.timestep)
+            recorder.add(columns, step.timestep.env_id, step.done)
+        if len(step.abnormal):
+            recorder.discard(step.abnormal)
 
     def _append(
         self, step: Step, stamp: Array, level_seeds: Array | None, episode_step: Array | None, reserve: int
@@ -469,6 +483,8 @@ class SerialCollector(ISerialCollector):
             return False
         self._log.forget(env_id)
         self.discarded += self._recorder.discard(env_id)
+        if self.episode_recorder is not None:
+            self.episode_recorder.discard(env_id)
         self._policy.reset(env_id)
         return True
 
