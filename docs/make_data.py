@@ -38,9 +38,7 @@ class Made(NamedTuple):
 DATA = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
-    'lunarlander': Made(
-        'lunarlander_dqn', 150_000, 30_000, options=('replay_buffer.replay_buffer_size=150000',)
-    ),
+    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000),
 }
 """Data sets by env. Replay is the whole replay buffer; medium and expert act as in training."""
 

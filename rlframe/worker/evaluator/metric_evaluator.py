@@ -6,14 +6,15 @@ import copy
 import math
 from collections.abc import Iterator, Mapping
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from rlframe.data.data_checks import check_batch
 from rlframe.data.dataset import DATA_FORMS, Selection, check_source, open_data
-from rlframe.data.sources import DataSource
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.recording import Recording
+from rlframe.data.sources import DataSource, RowSource
+from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.run.metrics import write_record
@@ -22,6 +23,7 @@ from rlframe.utils.field import option
 from rlframe.utils.seed import preserved_rng
 from rlframe.worker.evaluator.base_serial_evaluator import EvaluatorConfig, ISerialEvaluator, SaveCheckpoint
 from rlframe.worker.evaluator.eval_metric import IMetric, action_metric
+from rlframe.worker.evaluator.off_policy import EstimateSettings, OffPolicyMetric
 
 DATA = 'policy.eval.evaluator.data'
 
@@ -84,6 +86,18 @@ class MetricConfig(EvaluatorConfig):
         range='[0, 1)',
         doc='share of the episodes of the data that are read: those that a collector with the same share leaves out; 0: all',
     )
+    estimate: Literal['fqe', 'pdis', 'wis', 'dr', None] = option(
+        None,
+        doc='estimate the discounted return from the data: by fitted Q evaluation, or importance sampling that is per decision, weighted,'
+        ' or doubly robust; None: compare actions',
+        may_change=True,
+    )
+    discount_factor: float = option(
+        0.99, range='[0, 1]', unit='per env step', doc='of an estimate', may_change=True
+    )
+    updates: int = option(
+        2000, range='[1, inf)', unit='updates', doc='of the networks that one estimate fits', may_change=True
+    )
     batch_size: int = option(1024, range='[1, inf)', unit='rows', doc='answered at a time', may_change=True)
 
 
@@ -115,6 +129,12 @@ class MetricSerialEvaluator(ISerialEvaluator):
         held_out = float(cfg['held_out'])
         source = open_data(cfg['data'], DATA, Selection(held_out=held_out, is_held_out=held_out > 0))
         check_source(source, spec, DATA)
+        if cfg['estimate'] is not None:
+            if not isinstance(source, RowSource) or not isinstance(source.rows, Batch):
+                raise ConfigError('an estimate needs recorded data in memory', where=DATA)
+            settings = EstimateSettings(cfg['estimate'], cfg['discount_factor'], cfg['updates'])
+            rows = Recording(source.rows.columns, {}, DATA, 'columns')
+            return ScoredData(source, OffPolicyMetric(rows, spec, settings, DATA))
         return ScoredData(RecordedActions(source, spec, cfg['batch_size']), action_metric(spec.action_space))
 
     def reset_env(self, _env: Any = None) -> None:
@@ -170,6 +190,9 @@ class MetricSerialEvaluator(ISerialEvaluator):
     def _score(self, loader: Any, metric: IMetric) -> tuple[dict[str, float], int]:
         """Returns the mean score and the number of data that it covers."""
         self._policy.reset(None)
+        if isinstance(metric, OffPolicyMetric):
+            found = metric.score(lambda obs: self._policy.forward(obs, np.arange(len(obs)))['action'])
+            return found, len(loader)
         scores = []
         count = 0
         for inputs, label in loader:
