@@ -52,8 +52,9 @@ def returns_to_go(columns: Batch) -> FloatArray:
     total = np.cumsum(np.asarray(columns['reward'], np.float64))
     end = np.flatnonzero(last_rows(columns))
     last = end[np.searchsorted(end, np.arange(len(total)))]
-    before = total - np.asarray(columns['reward'], np.float64)
-    return (total[last] - before).astype(np.float32)
+    before = total - np.asarray(columns['reward'])
+    to_go: FloatArray = (total[last] - before).astype(np.float32)
+    return to_go
 
 
 class WindowSource(DataSource):

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 import torch
 from checkpoint_helpers import assert_same
-from toys import recorded
+from toys import FROM_DATA, recorded, sections
 
 from rlframe import config
 from rlframe.errors import ConfigError
 from rlframe.pipeline import SerialPipeline
 from rlframe.worker import create_serial_collector
 
-ENVS = {'edac': 'zoo:TargetEnv', 'td3_bc': 'zoo:TargetEnv', 'discrete_cql': 'zoo:IdentityEnv'}
+ENVS = {name: sections(name, {})['env_id'] for name in sorted({*FROM_DATA, 'edac'})}
+"""Policies that learn from data, and one that also can, with an env for each."""
 
 
 def config_of(policy: str, **options: Any) -> Any:
