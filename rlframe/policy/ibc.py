@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, IntArray
-from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import (
@@ -19,7 +17,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
-from rlframe.policy.parts.recorded import FROM_DATA, check_from_data
+from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -108,10 +106,6 @@ class IBCPolicy(Policy):
         },
     )
     toy: dict[str, Any] = dict(learn=dict(batch_size=64, learning_rate=3e-3))
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        return [*super().check_config(cfg), *check_from_data(cls, cfg)]
 
     def default_model(self) -> str:
         return 'energy'
