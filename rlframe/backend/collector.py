@@ -444,13 +444,13 @@ class WorkersCollector(ISerialCollector):
     def _more_metrics(self) -> dict[str, float]:
         facts = {
             **self._staleness.metrics(),
-            'lost': float(self.lost),
-            'stale': float(self.stale),
-            'in_flight': float(self.in_flight),
-            'actor_restarts': float(self._pool.restarts),
+            'ray/lost': float(self.lost),
+            'ray/stale': float(self.stale),
+            'ray/in_flight': float(self.in_flight),
+            'ray/actor_restarts': float(self._pool.restarts),
         }
         tag = self._pool.place.tag
-        return self._players.metrics() | {f'{tag}/{name}': value for name, value in facts.items()}
+        return self._players.metrics() | {f'{tag}{name.removeprefix("ray")}': facts[name] for name in facts}
 
     def settle(self) -> None:
         self._drain()

@@ -206,8 +206,8 @@ class Staleness:
         seen = self._delivered or [(0, 1)]
         self._delivered = []
         return {
-            'staleness_mean': _mean(seen),
-            'staleness_max': float(max(behind for behind, _ in seen)),
+            'ray/staleness_mean': _mean(seen),
+            'ray/staleness_max': float(max(behind for behind, _ in seen)),
         }
 
 

@@ -373,7 +373,7 @@ class Policy(Configurable):
         Called once a round for on-policy policies and those with ``samples_rounds``, whose returns and advantages are computed
         here, and for every policy that learns from recorded data.
         """
-        return block if self._get_on_policy() else transitions_of(self, block)
+        return block if self._on_policy else transitions_of(self, block)
 
     def _monitor_vars(self) -> list[str]:
         return ['cur_lr', 'total_loss']
@@ -400,7 +400,7 @@ class Policy(Configurable):
 
     def _get_data_reader(self) -> Callable[[Callable[[], Iterable[Batch]]], None] | None:
         """Returns what looks at a pass over recorded data, before any of them are learned from; None: nothing does."""
-        return None if self._get_on_policy() else self._normalizer.read
+        return None if self._on_policy else self._normalizer.read
 
     def _get_data_form(self) -> Callable[[DataSource], DataSource] | None:
         """Returns what turns recorded data into those that the policy learns from; None: they are the same."""
@@ -408,7 +408,7 @@ class Policy(Configurable):
 
     def _get_on_policy(self) -> bool:
         """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""
-        return self._cfg.on_policy or self.samples_rounds
+        return self._on_policy
 
     def _get_nstep(self) -> int:
         """Returns the rewards that collectors sum: one if the replay buffer sums them, by the goals of hindsight."""

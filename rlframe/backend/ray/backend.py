@@ -169,7 +169,8 @@ class RayBackend(ProcessBackend):
         check_installed(f'{EVALUATOR}.backend')
         super().open_evaluator(cfg)
         assert self._workers is not None  # opened right now
-        self._workers.make.has_gpu = bool(cfg.policy.eval.evaluator.remote_config.get('num_gpus'))
+        resources = cfg.policy.eval.evaluator.remote_config
+        self._workers.make.has_gpu = bool(resources.get('num_gpus'))
 
     def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:
         from rlframe.backend.ray.pool import ActorPool
