@@ -79,6 +79,7 @@ class REDQPolicy(QACPolicy):
         model=dict(n_critic=4),
         learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2),
     )
+    solves = 'Pendulum-v1', 3_000
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

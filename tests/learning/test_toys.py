@@ -203,7 +203,6 @@ LEARNS: dict[str, tuple[str, int]] = {
 EXEMPT = {
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
-    'redq': 'updates of ten critics, 20 for each env step, take minutes; its config pendulum_redq has the same settings',
 } | {name: 'learns from recorded data' for name in POLICY_REGISTRY.names() if learns_from_data(name)}
 
 

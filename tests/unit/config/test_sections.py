@@ -26,6 +26,7 @@ TRANSLATES = (
     'import_ding.py',
     'ding_table.py',
     'ding_convert.py',
+    'ding_data.py',
     'ding_draft.py',
     'ding.py',
     'option_names.py',
