@@ -91,6 +91,12 @@ class DecisionTransformer(nn.Module):
         self.register_buffer('target', torch.zeros(()))
         self.register_buffer('scale', torch.ones(()))
 
+    def numbers(self, action: torch.Tensor) -> torch.Tensor:
+        """Returns actions [...] as numbers, float32 [..., A]: classes as one of A, continuous ones as they are."""
+        if not self.is_discrete:
+            return action
+        return nn.functional.one_hot(action.long(), self.head.out_features).float()
+
     def features_of(self, obs: Obs, lead: int = 1) -> torch.Tensor:
         """Returns features of observations with ``lead`` leading axes, [..., features]."""
         if lead == 1:
@@ -155,9 +161,7 @@ class DecisionTransformer(nn.Module):
             steps[..., TIME].long(),
             steps[..., VALID] > 0,
         )[:, -1]
-        best = output
-        if self.is_discrete:
-            best = nn.functional.one_hot(output.argmax(1), output.shape[1]).to(output.dtype)
+        best = self.numbers(output.argmax(1) if self.is_discrete else output)
         now = torch.cat([facts, features, best], 1)
         return output, torch.cat([state[:, 1:], now[:, None]], 1)
 

@@ -12,7 +12,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
 from rlframe.model.encoder import Obs
 from rlframe.model.q_net import QNet
-from rlframe.model.qac import IMAGES, QAC, action_size, gaussian_of
+from rlframe.model.qac import IMAGES, QAC, QCritics, action_size, gaussian_of
 from rlframe.registry import MODEL_REGISTRY
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -24,6 +24,12 @@ LATENT_BOUND = 0.5
 def flat_value(output: torch.Tensor) -> torch.Tensor:
     """Returns values, [B, 1], as [B]."""
     return output.squeeze(1)
+
+
+def of_most(value: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
+    """Returns the action of the largest value in each row, of [B, K] and [B, K, A] float32 [B, A]."""
+    index = value.argmax(1)[:, None, None].expand(-1, 1, actions.shape[2])
+    return actions.gather(1, index).squeeze(1)
 
 
 class NormalActor(nn.Module):
@@ -83,6 +89,16 @@ class ActionVAE(nn.Module):
         self.encode = MLP(inputs, hidden_sizes, activation, 2 * self.latent, head=gaussian_of)
         self.decode = MLP(latents, hidden_sizes, activation, actions, head=torch.tanh)
 
+    def forward(
+        self, features: torch.Tensor, action: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the distance of decoded actions to actions, and the divergence of latent from normal numbers, means of all."""
+        mean, log_std = self.encode(torch.cat([features, action], 1))
+        latent = torch.addcmul(mean, log_std.exp(), noise)
+        decoded = self.decode(torch.cat([features, latent], 1))
+        divergence = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp()).mean()
+        return nn.functional.mse_loss(decoded, action), divergence
+
 
 @MODEL_REGISTRY.register('bcq')
 class BCQNet(QAC):
@@ -120,27 +136,25 @@ class BCQNet(QAC):
         features: torch.Tensor = self.vae.encoder(obs)
         return features
 
-    def perturbed(self, actor: Any, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Returns actions near others, in [-1, 1], by the actor or its target network; each has features of its own."""
-        change = actor(torch.cat([features, action], -1))
-        return (action + self.phi * change).clamp(-1, 1)
-
     def decoded(self, features: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
         """Returns the actions of latent numbers [B, K, L] of each observation, float32 [B, K, A]."""
         several = features[:, None].expand(-1, latents.shape[1], -1)
-        read = torch.cat([several, latents], 2).flatten(0, 1)
-        action: torch.Tensor = self.vae.decode(read)
-        return action.view(*latents.shape[:2], -1)
+        action: torch.Tensor = self.vae.decode(torch.cat([several, latents], 2))
+        return action
 
-    def best(self, obs: Obs) -> torch.Tensor:
-        """Returns the best of some actions that the data could hold, float32 [B, A]."""
-        features = self.features_of(obs)
-        latents = self.latents.expand(len(features), -1, -1)
-        action = self.decoded(features, latents)
+    def made(self, actor: Any, obs: Obs, latents: torch.Tensor) -> torch.Tensor:
+        """Returns actions of latent numbers [B, K, L], float32 [B, K, A], changed by the actor or its target network."""
+        with torch.no_grad():
+            features = self.features_of(obs)
+            action = self.decoded(features, latents.clamp(-LATENT_BOUND, LATENT_BOUND))
         several = features[:, None].expand(-1, latents.shape[1], -1)
-        action = self.perturbed(self.actor, several.flatten(0, 1), action.flatten(0, 1)).view_as(action)
-        choice = self.critic.values_of_several(obs, action)[0].argmax(1)
-        return action[torch.arange(len(choice), device=choice.device), choice]
+        return (action + self.phi * actor(torch.cat([several, action], 2))).clamp(-1, 1)
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Returns the best of some actions that the data could hold, float32 [B, A]."""
+        count = self.features_of(obs).shape[0]
+        action = self.made(self.actor, obs, self.latents.expand(count, -1, -1))
+        return of_most(self.critic.values_of_several(obs, action)[0], action)
 
 
 @MODEL_REGISTRY.register('imitating_q_net')
@@ -158,3 +172,52 @@ class ImitatingQNet(QNet):
         images = {name: options[name] for name in IMAGES if name in options}
         layers = encoder_hidden_size_list, activation, action_size(spec)
         self.imitator = MLP(spec.observation_space, *layers, **images)
+
+
+@MODEL_REGISTRY.register('energy')
+class EnergyNet(nn.Module):
+    """Energies of actions, and the search for the least one by numbers that are drawn once.
+
+    Source:
+        Florence et al., Implicit Behavioral Cloning (2021), algorithm 1.
+    """
+
+    start: torch.Tensor
+    pick: torch.Tensor
+    noise: torch.Tensor
+
+    def __init__(
+        self,
+        spec: EnvSpec,
+        encoder_hidden_size_list: Any = (256, 256),
+        activation: str = 'relu',
+        samples: int = 256,
+        rounds: int = 3,
+        spread: float = 0.33,
+        **images: Any,
+    ) -> None:
+        super().__init__()
+        actions = action_size(spec)
+        self.critic = QCritics(spec, encoder_hidden_size_list, activation, 1, **images)
+        scale = spread * 0.5 ** torch.arange(rounds - 1).view(-1, 1, 1)
+        self.register_buffer('start', torch.rand(samples, actions) * 2 - 1)
+        self.register_buffer('pick', torch.rand(rounds - 1, samples).sort(1).values)
+        self.register_buffer('noise', torch.randn(rounds - 1, samples, actions) * scale)
+
+    def energy(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
+        """Returns the energies of several actions in each state, [B, K, A] to float32 [B, K]."""
+        value: torch.Tensor = self.critic.values_of_several(obs, actions)[0]
+        return value
+
+    def forward(self, obs: Obs) -> torch.Tensor:
+        """Returns the action of the least energy that is found, float32 [B, A]."""
+        count = self.critic.encoder(obs).shape[0]
+        actions = self.start.expand(count, -1, -1)
+        energy = self.energy(obs, actions)
+        for pick, noise in zip(self.pick, self.noise, strict=True):
+            share = (-energy).softmax(1).cumsum(1)[:, None, :-1]
+            chosen = (share < pick[:, None]).sum(2)  # as often as their energies are low
+            index = chosen[:, :, None].expand_as(actions)
+            actions = (actions.gather(1, index) + noise).clamp(-1, 1)
+            energy = self.energy(obs, actions)
+        return of_most(-energy, actions)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from easydict import EasyDict
 
 from rlframe.data.timestep import Array
+from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.options import Schedule, learning_rate
+from rlframe.policy.parts.options import Schedule, learning_rate, refused
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
@@ -77,29 +79,15 @@ class BCQUpdate(QACUpdate):
     def vae_loss(self, rows: Rows) -> Loss:
         """Returns the distance of decoded to recorded actions, and that of the latent numbers to normal ones."""
         model = self.model
-        features = model.features_of(rows['obs'])
-        mean, log_std = model.vae.encode(torch.cat([features, rows['action']], 1))
-        latent = torch.addcmul(mean, log_std.exp(), rows['latent'])
-        decoded = model.vae.decode(torch.cat([features, latent], 1))
-        distance = torch.nn.functional.mse_loss(decoded, rows['action'])
-        divergence = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp()).mean()
+        distance, divergence = model.vae(model.features_of(rows['obs']), rows['action'], rows['latent'])
         return Loss(distance + 0.5 * divergence)
-
-    def made(self, actor: Any, obs: Any, latent: torch.Tensor) -> torch.Tensor:
-        """Returns actions of the autoencoder, [B, K, A], changed by an actor."""
-        model = self.model
-        with torch.no_grad():
-            features = model.features_of(obs)
-            action = model.decoded(features, latent.clamp(-0.5, 0.5))
-        several = features[:, None].expand(-1, latent.shape[1], -1)
-        return model.perturbed(actor, several, action)
 
     def critic_loss(self, rows: Rows) -> Loss:
         """Returns the distance of the values of the actions taken to their target."""
         network = self.targets.network
         # target
         with torch.no_grad():
-            action = self.made(network['actor'], rows['next_obs'], rows['next_latent'])
+            action = self.model.made(network['actor'], rows['next_obs'], rows['next_latent'])
             value = network['critic'].values_of_several(rows['next_obs'], action)
             least = self.cfg.learn.least_weight
             mixed = least * value.amin(0) + (1 - least) * value.amax(0)
@@ -110,7 +98,7 @@ class BCQUpdate(QACUpdate):
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns minus the value of changed actions."""
-        action = self.made(self.model.actor, rows['obs'], rows['acted_latent'])[:, 0]
+        action = self.model.made(self.model.actor, rows['obs'], rows['acted_latent'])[:, 0]
         return Loss(-self.model.critic(rows['obs'], action, count=1).mean())
 
 
@@ -146,11 +134,18 @@ class BCQPolicy(QACPolicy):
         ),
     )
 
+    @classmethod
+    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
+        errors = [*super().check_config(cfg)]
+        if cfg.model.core is not None:
+            errors.append(refused(cfg, 'model.core', 'the autoencoder has no memory', 'None'))
+        return errors
+
     def default_model(self) -> str:
         return 'bcq'
 
     def acted(self, obs: torch.Tensor) -> Any:
-        return self.model.best(obs) if hasattr(self.model, 'best') else self.model.actor(obs)
+        return self.model(obs)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.acted(obs), self.update.action_size

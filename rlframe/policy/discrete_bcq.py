@@ -7,6 +7,7 @@ from typing import Any
 
 from rlframe.policy.dqn import DQNConfig, DQNLearn, DQNUpdate, QPolicy
 from rlframe.policy.parts.actions import mask_of, masked
+from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
@@ -78,6 +79,7 @@ class DiscreteBCQPolicy(QPolicy):
     _cfg: DiscreteBCQConfig
     config: dict[str, Any] = dict(collect=FROM_DATA)
     update_class = DiscreteBCQUpdate
+    ding = DingNames()
     toy = dict(
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50, threshold=0.1),

@@ -65,18 +65,19 @@ class DTUpdate(Update):
         model = self.model
         mask = rows['mask']
         features = model.features_of(rows['obs'], 2)
-        number = rows['action']
-        if model.is_discrete:
-            number = torch.nn.functional.one_hot(number.long(), model.head.out_features).to(features.dtype)
+        number = model.numbers(rows['action'])
+        weight = mask / mask.sum()  # of each row in a mean over those that are no padding
         # actions
-        output = model.actions(features, number, rows['return_to_go'], rows['timestep'], mask)[mask]
+        output = model.actions(features, number, rows['return_to_go'], rows['timestep'], mask)
         if model.is_discrete:
-            action_loss = torch.nn.functional.cross_entropy(output, rows['action'][mask].long())
+            classes = rows['action'].flatten().long()
+            distance = torch.nn.functional.cross_entropy(output.flatten(0, 1), classes, reduction='none')
         else:
-            action_loss = torch.nn.functional.mse_loss(output, rows['action'][mask])
+            distance = (output - rows['action']).square().mean(-1).flatten()
+        action_loss = (distance * weight.flatten()).sum()
         # rewards, which tell what is left of the wanted return while it acts
-        expected = model.expected_reward(features.detach()[mask], number[mask])
-        reward_loss = torch.nn.functional.mse_loss(expected, rows['reward'][mask])
+        expected = model.expected_reward(features.detach().flatten(0, 1), number.flatten(0, 1))
+        reward_loss = ((expected - rows['reward'].flatten()).square() * weight.flatten()).sum()
         parts = {'action_loss': action_loss, 'reward_loss': reward_loss}
         return Loss(action_loss + reward_loss, parts=parts)
 

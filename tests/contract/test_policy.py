@@ -303,7 +303,7 @@ ACTIONS = {'Discrete': gymnasium.spaces.Discrete(3), 'Box': gymnasium.spaces.Box
 
 def test_a_network_whose_output_does_not_fit_the_actions_is_named(name: str) -> None:
     cls = POLICY_REGISTRY.get(name)
-    for kind in {*ACTIONS} & {*cls.supported_actions.split(', ')} if not cls.is_recurrent else ():
+    for kind in sorted({*ACTIONS} & {*cls.supported_actions.split(', ')}) if not cls.is_recurrent else ():
         right = 6 if issubclass(cls, ActorPolicy) and kind == 'Box' else 3
         spec = EnvSpec(gymnasium.spaces.Box(-1, 1, (4,), np.float32), ACTIONS[kind])
         create_policy(dict(type=name), spec, model=Net(right), enable_field=['eval'])

@@ -115,7 +115,7 @@ def test_sticky_actions_repeat_the_action_of_the_frame_before() -> None:
     repeated = 0
     for number in range(400):
         env.step(2 + number % 2)
-        repeated += env._held != env._codes[2 + number % 2]
+        repeated += env._action_played != env._codes[2 + number % 2]
     assert 60 < repeated < 140
 
 

@@ -75,7 +75,7 @@ def test_critics_are_independent_and_named_one_by_one() -> None:
 
 
 FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
-WITHOUT_CORE = ('crossq', 'xqc', 'droq', 'rebrac', 'trpo')
+WITHOUT_CORE = ('bcq', 'crossq', 'xqc', 'droq', 'rebrac', 'trpo')
 """Policies whose critics have norms, or learn from shuffled rows."""
 BOTH = [name for name, model in FIELDS.items() if 'critic_hidden_size_list' in model]
 

@@ -118,8 +118,8 @@ def test_run_that_is_resumed_with_an_answer_to_come_saves_the_same_best(tmp_path
     with start() as pipeline:
         pipeline.run(lambda p: p.progress.train_iter == 16)  # the evaluation of 15 is under way
         path = pipeline.save_checkpoint(tmp_path / 'saved')
-        at_15 = copy.deepcopy(pipeline.checkpoints._held[0])
-        assert len(pipeline.checkpoints._held) == 1
+        at_15 = copy.deepcopy(pipeline.checkpoints._unscored[0])
+        assert len(pipeline.checkpoints._unscored) == 1
         pipeline.run()
         straight, manifest = load_checkpoint(pipeline.folder / 'ckpt' / 'best')
         assert differences(straight, at_15) == []

@@ -56,7 +56,7 @@ TABLE = {
 def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, 'monotonic', lambda: 1000.0)
     view = ParallelDisplay(run_of(TABLE))
-    line = joined(view._parts(10.0)).plain
+    line = joined(view._facts(10.0)).plain
     for part in (
         'env steps 12,345',
         'return 21.5',
@@ -70,5 +70,5 @@ def test_the_line_tells_what_everyone_wants_to_know(monkeypatch: pytest.MonkeyPa
         assert part in line
     assert 'waiting' not in line
     assert 'waiting for workers' in ' '.join(
-        text for text, _ in ParallelDisplay(run_of({'a': ('collector', 0.1)}))._parts(1.0)
+        text for text, _ in ParallelDisplay(run_of({'a': ('collector', 0.1)}))._facts(1.0)
     )

@@ -104,7 +104,7 @@ def graphed(policy: Any) -> Repeater:
 
 def samples(kind: str, seed: int, count: int) -> Batch:
     rng = np.random.default_rng(seed)
-    lead = (count, 6) if kind == 'r2d2' else (count,)
+    lead = (count, 6) if kind in ('r2d2', 'dt') else (count,)
     numbers = {
         name: rng.standard_normal(lead, np.float32) for name in ('reward', 'advantage', 'return_', 'log_prob')
     }
@@ -116,6 +116,9 @@ def samples(kind: str, seed: int, count: int) -> Batch:
     memory = (
         dict(mask=np.ones(lead, bool), state=np.zeros((*lead, 2, 4), np.float32)) if kind == 'r2d2' else {}
     )
+    if kind == 'dt':
+        memory = dict(mask=np.ones(lead, bool), timestep=np.arange(6) + np.zeros(lead, np.int64))
+        numbers['return_to_go'] = rng.standard_normal(lead, np.float32)
     return Batch(
         obs=rng.standard_normal((*lead, 4), np.float32),
         next_obs=rng.standard_normal((*lead, 4), np.float32),

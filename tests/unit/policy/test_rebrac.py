@@ -35,7 +35,7 @@ def test_the_next_action_is_that_of_the_row_below_in_the_same_episode() -> None:
         truncated=np.zeros(7, bool),
         episode=np.array([0, 0, 0, 1, 1, 2, 2]),
     )
-    found = with_next_action(open_data(columns)).columns
+    found = with_next_action(open_data(columns)).rows
     assert found is not None and found['next_action'].tolist() == [1, 2, 2, 4, 4, 6, 6]
     with pytest.raises(ConfigError, match='without an order of time'):
         with_next_action(open_data([(0, 1)]))
