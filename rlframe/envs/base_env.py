@@ -103,7 +103,7 @@ class EnvConfig(Section):
         None,
         range='(0, 1]',
         unit='share of episodes',
-        doc='success rate of an evaluation that ends training, too',
+        doc='success rate that ends training, too',
         may_change=True,
     )
     frame_stack: int = option(

@@ -134,7 +134,7 @@ class InteractionConfig(EvaluatorConfig):
         None,
         range='(0, 1]',
         unit='share of episodes',
-        doc='success rate that ends training, too; set by env.stop_success',
+        doc='set by env.stop_success',
         may_change=True,
     )
     max_abnormal: int = option(

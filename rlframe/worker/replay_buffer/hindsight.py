@@ -42,14 +42,12 @@ class HindsightConfig(Section):
 
     strategy: Literal[None, 'future', 'final', 'episode', 'random'] = option(
         None,
-        doc="which reached goals replace others: 'future': of the same episode, from the step itself on; 'final': its last one;"
-        " 'episode': any of it; 'random': any in the replay buffer; None: there is no hindsight",
+        doc="goals to give: 'future': reached later in the episode; 'final': last; 'episode': anywhere in it; 'random': in any;"
+        ' None: no hindsight',
         rule=_fits,
     )
-    share: float = option(0.8, range='[0, 1]', doc='probability that a sampled row gets another goal')
-    nstep: int = option(
-        1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping; set by policy.nstep'
-    )
+    share: float = option(0.8, range='[0, 1]', doc='sampled rows that get one')
+    nstep: int = option(1, range='[1, inf)', unit='env steps', doc='set by policy.nstep')
     discount_factor: float = option(
         1.0, range='[0, 1]', unit='per env step', doc='set by policy.discount_factor'
     )
