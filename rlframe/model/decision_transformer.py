@@ -95,7 +95,9 @@ class DecisionTransformer(nn.Module):
         """Returns actions [...] as numbers, float32 [..., A]: classes as one of A, continuous ones as they are."""
         if not self.is_discrete:
             return action
-        return nn.functional.one_hot(action.long(), self.head.out_features).float()
+        # torch's one_hot would look at the numbers, for which a device has to be waited for
+        classes = torch.arange(self.head.out_features, device=action.device)
+        return (action[..., None] == classes).float()
 
     def features_of(self, obs: Obs, lead: int = 1) -> torch.Tensor:
         """Returns features of observations with ``lead`` leading axes, [..., features]."""
