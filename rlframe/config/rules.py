@@ -174,7 +174,9 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
 
 def learns_from_data(name: str) -> bool:
     """Whether a policy learns from recorded data, and never by acting: the collector ``dataset`` is its default."""
-    collector = POLICY_REGISTRY.get(name).config_fields().get('collect', {}).get('collector')
+    cls = POLICY_REGISTRY.get(name)
+    declared = cls.config_fields() if hasattr(cls, 'config_fields') else {}
+    collector = declared.get('collect', {}).get('collector')
     return (
         isinstance(collector, dict) and 'type' in collector and bool(collector['type'].default == 'dataset')
     )
@@ -198,7 +200,7 @@ def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
             f'rlframe collect records data; rlframe train --data DATA --policy {policy} learns from them.'
         )
         yield _bad(known, key, message, "'dataset'", remedy)
-    may_read = is_offline or POLICY_REGISTRY.get(policy).may_learn_from_data
+    may_read = is_offline or getattr(POLICY_REGISTRY.get(policy), 'may_learn_from_data', False)
     if kind == 'dataset' and not may_read:
         message = f'{policy} learns by acting, not from data alone'
         yield _bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
