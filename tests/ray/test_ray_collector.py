@@ -236,7 +236,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
     with SerialPipeline(cfg, folder) as pipeline, pytest.raises(ActorLostError) as caught:
         pipeline.run(kill)
     text = str(caught.value)
-    assert '2 actors were lost within 600 s, 1 may be replaced' in text.splitlines()[0]
+    assert '2 workers were lost within 600 s, 1 may be replaced' in text.splitlines()[0]
     assert text.count('Ray actor 0 was lost') == text.count('ActorDiedError') == 2
     assert text.count('Worker exit type') == 2
     assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
