@@ -127,8 +127,17 @@ class Coordinator(Configurable):
     # life
 
     def start(self) -> None:
-        """Begins to answer workers."""
-        self.server.start(self.handle)
+        """Begins to answer workers.
+
+        Raises:
+            ConfigError: If the address cannot be used, as by a second coordinator.
+        """
+        try:
+            self.server.start(self.handle)
+        except ConfigError as error:
+            if error.where in assembly.ADDRESS:
+                error.where = f'parallel.coordinator.{error.where}'
+            raise
 
     def close(self) -> None:
         """Stops answering; may be called twice."""

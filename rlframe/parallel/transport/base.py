@@ -126,7 +126,8 @@ def _check(tree: Any, expected: Mapping[str, Schema], where: str) -> None:
         schema.check_state(tree, expected, where)
     except CheckpointStateError as error:
         facts = dict(where=error.where, got=error.got, expected=error.expected)
-        raise MessageError(error.message, **facts, remedy=remedy) from None
+        text = error.message.replace('part of the state', 'field of the message')
+        raise MessageError(text, **facts, remedy=remedy) from None
     if unknown := sorted(str(name)[:64] for name in tree.keys() - expected.keys()):
         raise MessageError(f'unknown fields: {", ".join(unknown[:5])}', where=where, remedy=remedy)
 
