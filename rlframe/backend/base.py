@@ -209,7 +209,9 @@ class LocalBackend(Backend):
 
         remedy = 'Resume the run. Is there enough memory? The log of the run has its last output.'
         make = MakeCollector(cfg, self.factory)
-        return Supervisor(ChildPlace(CollectorWorker), make, 1, Limits(where=f'{COLLECTOR}.overlap'), remedy)
+        place = ChildPlace(CollectorWorker)
+        place.tag = ''  # records of a run are those of a collector in this process
+        return Supervisor(place, make, 1, Limits(where=f'{COLLECTOR}.overlap'), remedy)
 
     def open_evaluator(self, cfg: ExperimentConfig) -> None:
         """Creates the envs, or opens the recorded data of an evaluator that plays no episodes."""

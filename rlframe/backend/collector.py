@@ -450,6 +450,8 @@ class WorkersCollector(ISerialCollector):
             'ray/actor_restarts': float(self._pool.restarts),
         }
         tag = self._pool.place.tag
+        if not tag:
+            return self._players.metrics()
         return self._players.metrics() | {f'{tag}{name.removeprefix("ray")}': facts[name] for name in facts}
 
     def settle(self) -> None:

@@ -52,7 +52,7 @@ class Place(ABC):
     name = 'worker'
     """What a worker is called in messages, before its rank."""
     tag = 'worker'
-    """Begins the names of metrics about workers."""
+    """Begins the names of metrics about workers; empty: there are none."""
     why_inexact = ''
     """The reason why workers with the same seeds may act differently; empty if they cannot."""
 
