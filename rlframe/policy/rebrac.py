@@ -9,14 +9,14 @@ import numpy as np
 
 from rlframe.data.episodes import with_next_action
 from rlframe.data.sources import DataSource
-from rlframe.data.timestep import Array, Batch
-from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
+from rlframe.data.timestep import Batch
+from rlframe.policy.ddpg import DDPGConfig
 from rlframe.policy.dqn import INPUTS
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
-from rlframe.policy.td3 import TD3Learn, nearby
+from rlframe.policy.td3 import TD3Learn, TD3Update
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -47,23 +47,19 @@ class ReBRACConfig(DDPGConfig):
     learn: ReBRACLearn
 
 
-class ReBRACUpdate(DDPGUpdate):
+class ReBRACUpdate(TD3Update):
     """TD3 whose actor and critics are drawn towards recorded actions, each by a weight of its own."""
 
     inputs = (*INPUTS, 'next_action')
 
-    def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
-        return {'next_noise': self.noise(rng, count)}
-
     def critic_loss(self, rows: Rows) -> Loss:
-        learn = self.cfg.learn
         # target
         with torch.no_grad():
-            action = nearby(self.next_action(rows), rows['next_noise'], learn)
+            action = self.next_action(rows)
             next_value = Values(self.targets.network['critic'](rows['next_obs'], action)).smallest()
             cost = None
             if 'next_action' in rows:
-                cost = learn.critic_beta * (action - rows['next_action']).square().sum(1)
+                cost = self.cfg.learn.critic_beta * (action - rows['next_action']).square().sum(1)
             target = next_value.target(rows['reward'], self.targets.discount(rows), cost)
         # critics
         value = self.model.critic(rows['obs'], rows['action'])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.timestep import Array
+from rlframe.data.timestep import Array, EnvSpec
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
@@ -37,20 +37,21 @@ class TD3Config(DDPGConfig):
     learn: TD3Learn
 
 
-def nearby(action: torch.Tensor, noise: torch.Tensor, learn: Any) -> torch.Tensor:
-    """Returns actions in [-1, 1] near others, [B, A], by standard normal numbers and the options of section ``learn``."""
-    clip = learn.target_noise_clip
-    return (action + (noise * learn.target_noise).clamp_(-clip, clip)).clamp_(-1, 1)
-
-
 class TD3Update(DDPGUpdate):
     """DDPG whose target is the value of actions nearby."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        # read here: a compiled loss that is the first to read an option is compiled twice
+        self._sigma = cfg.learn.target_noise
+        self._clip = cfg.learn.target_noise_clip
 
     def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
         return {'next_noise': self.noise(rng, count)}
 
     def next_action(self, rows: Rows) -> torch.Tensor:
-        return nearby(super().next_action(rows), rows['next_noise'], self.cfg.learn)
+        noise = (rows['next_noise'] * self._sigma).clamp_(-self._clip, self._clip)
+        return (super().next_action(rows) + noise).clamp_(-1, 1)
 
 
 @POLICY_REGISTRY.register('td3')

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from rlframe.data.timestep import Array
-from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
+from rlframe.policy.ddpg import DDPGConfig
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import QACPolicy
-from rlframe.policy.td3 import TD3Learn, nearby
+from rlframe.policy.td3 import TD3Learn, TD3Update
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -36,14 +33,8 @@ class TD3BCConfig(DDPGConfig):
     learn: TD3BCLearn
 
 
-class TD3BCUpdate(DDPGUpdate):
+class TD3BCUpdate(TD3Update):
     """TD3, whose actor is also to do what the data show."""
-
-    def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
-        return {'next_noise': self.noise(rng, count)}
-
-    def next_action(self, rows: Rows) -> torch.Tensor:
-        return nearby(super().next_action(rows), rows['next_noise'], self.cfg.learn)
 
     def actor_loss(self, rows: Rows) -> Loss:
         """Returns the distance to the recorded actions, minus the value of the actor's, in units of the batch's values."""
