@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
 import time
 import weakref
 from collections import deque
@@ -12,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlframe.backend.base import LocalBackend
-from rlframe.backend.worker import Facts
+from rlframe.backend.worker import EnvWorker
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.remote.supervisor import Call, Supervisor
 from rlframe.remote.weights import flatten, unflatten
-from rlframe.remote.worker import Worker, answers
+from rlframe.remote.worker import answers
 from rlframe.run.metrics import ScalarWriter, write_record
 from rlframe.utils.seed import EVALUATE
 from rlframe.worker.evaluator.base_serial_evaluator import (
@@ -116,7 +115,7 @@ class Messages(logging.Handler):
         self.kept.append((record.name, record.levelno, record.getMessage()))
 
 
-class EvaluatorWorker(Worker):
+class EvaluatorWorker(EnvWorker):
     """Worker that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
     def _made(self) -> Any:
@@ -126,18 +125,6 @@ class EvaluatorWorker(Worker):
         logger.setLevel(logging.INFO)
         logger.propagate = False
         return super()._made()
-
-    @answers
-    def launch(self) -> Facts:
-        """Creates envs, policy and evaluator."""
-        self._parts = self._made()
-        return Facts(self._parts.env.env_num, os.getpid())
-
-    @answers
-    def close(self) -> None:
-        """Closes the evaluator, and its envs."""
-        if self._parts is not None:
-            self._parts.evaluator.close()
 
     @answers
     def evaluate(

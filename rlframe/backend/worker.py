@@ -59,7 +59,23 @@ class Header(NamedTuple):
     """What the request changed in the policy; see ``ActingExtras``."""
 
 
-class CollectorWorker(Worker):
+class EnvWorker(Worker):
+    """Worker whose first part, a collector or an evaluator, steps the envs of its part ``env``."""
+
+    @answers
+    def launch(self) -> Facts:
+        """Creates the parts."""
+        self._parts = self._made()
+        return Facts(self._parts.env.env_num, os.getpid())
+
+    @answers
+    def close(self) -> None:
+        """Closes the first part, and its envs."""
+        if self._parts is not None:
+            self._parts[0].close()
+
+
+class CollectorWorker(EnvWorker):
     """Worker that holds a collector, created by a ``MakeParts``."""
 
     with_data = frozenset(['collect'])
@@ -69,18 +85,6 @@ class CollectorWorker(Worker):
         """Collects, and returns the facts about the data and the data, as two objects."""
         answer = self._collect(request, weights)
         return (answer, None) if isinstance(answer, Failure) else answer
-
-    @answers
-    def launch(self) -> Facts:
-        """Creates envs, policy and collector."""
-        self._parts = self._made()
-        return Facts(self._parts.env.env_num, os.getpid())
-
-    @answers
-    def close(self) -> None:
-        """Closes the collector, and its envs."""
-        if self._parts is not None:
-            self._parts.collector.close()
 
     @answers
     def settle(self, acting: State | None) -> State | None:
