@@ -166,7 +166,7 @@ class Supervisor:
         self._done: deque[Call] = deque()
         self._numbers = itertools.count()
         self._closed = False
-        to_bytes(make, 'make')  # raises here if it cannot be sent
+        to_bytes(make, 'make')  # raises here, before the place does anything, if it cannot be sent
         try:
             place.reserve(range(count))
         except BaseException:

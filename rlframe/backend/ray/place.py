@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from rlframe.backend.ray.options import remote_config_of
-from rlframe.backend.ray.session import actor_resources, cause_of, connect
+from rlframe.backend.ray.session import RaySession, actor_resources, cause_of, connect
 from rlframe.data.timestep import Array
 from rlframe.remote.places import LostError, Place
 from rlframe.remote.supervisor import Call
@@ -25,9 +26,6 @@ class RayPlace(Place):
         kind: Class of the workers.
         cfg: Options, of which ``ray_init_config`` and ``remote_configs`` are used.
         section: Config key of the options; empty in a Python program.
-
-    Raises:
-        ResourceError: If no Ray answers at the given address.
     """
 
     name = 'Ray actor'
@@ -40,7 +38,15 @@ class RayPlace(Place):
         self._cfg, self._section = cfg, section
         self._options: dict[int, Mapping[str, Any]] = {}  # resources, by rank
         self._remote: Any = ray.remote(kind)
-        self._session = connect(cfg['ray_init_config'], self.key('ray_init_config'))
+
+    @cached_property
+    def _session(self) -> RaySession:
+        """The connection to Ray, which begins with the first reservation.
+
+        Raises:
+            ResourceError: If no Ray answers at the given address.
+        """
+        return connect(self._cfg['ray_init_config'], self.key('ray_init_config'))
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -112,4 +118,5 @@ class RayPlace(Place):
 
     def close(self) -> None:
         """Gives all resources back, and ends Ray if it was started here."""
-        self._session.close()
+        if '_session' in vars(self):
+            self._session.close()

@@ -10,7 +10,6 @@ from rlframe.backend.ray.place import RayPlace
 from rlframe.backend.worker import CollectorWorker
 from rlframe.remote.supervisor import Limits, Supervisor
 from rlframe.remote.worker import Worker
-from rlframe.utils.serialize import to_bytes
 
 
 class ActorPool(Supervisor):
@@ -35,7 +34,6 @@ class ActorPool(Supervisor):
         section: str = COLLECTOR,
         make: Any = None,
     ) -> None:
-        to_bytes(make, 'make')  # raises here, before Ray starts, if it cannot be sent
         place = self.place_cls(kind, cfg, section)
         limits = Limits(
             cfg['start_timeout'],
