@@ -22,7 +22,7 @@ from rlframe.data.recording import Recording
 from rlframe.data.timestep import EnvSpec, IntArray
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.pipeline.recording import env_facts
+from rlframe.pipeline.recording import env_facts, return_facts
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import mean_interval, number_text
@@ -65,7 +65,7 @@ class Behaviour(NamedTuple):
     settings: dict[str, Any]
     """Arguments of its ``forward``."""
     facts: dict[str, Any]
-    """What is known of it."""
+    """Facts about it, as JSON values."""
 
 
 class Collected(NamedTuple):
@@ -175,11 +175,7 @@ def _trained(opened: OpenCheckpoint, request: CollectRequest) -> Behaviour:
                 expected='None' if request.explore else '--explore beside it',
             )
         settings['eps'] = request.eps
-    facts = {
-        'policy': cfg.policy.type,
-        'run': opened.path.parent.parent.name,
-        'checkpoint': opened.path.name,
-        'envstep': progress.get('envstep'),
+    facts = _origin(opened, cfg) | {
         'score': opened.manifest.get('score'),
         'acts': 'explores' if request.explore else 'greedily',
         'settings': {
@@ -187,6 +183,16 @@ def _trained(opened: OpenCheckpoint, request: CollectRequest) -> Behaviour:
         },
     }
     return Behaviour(cfg, face, settings, facts)
+
+
+def _origin(opened: OpenCheckpoint, cfg: ExperimentConfig) -> dict[str, Any]:
+    """Returns which policy acts: that of a checkpoint."""
+    return {
+        'policy': cfg.policy.type,
+        'run': opened.path.parent.parent.name,
+        'checkpoint': opened.path.name,
+        'envstep': opened.manifest.get('progress', {}).get('envstep'),
+    }
 
 
 def _random(env: str | None, request: CollectRequest) -> Behaviour:
@@ -206,7 +212,10 @@ class _Collection:
         self.returns: list[float] = []
         """Return of each episode, in the order in which they ended."""
         self._seeds: list[int] = []
-        self._env, self._behaviour, self._recorder, self._request = env, behaviour, recorder, request
+        self._env = env
+        self._behaviour = behaviour
+        self._recorder = recorder
+        self._request = request
         self._begun = 0  # episodes
         self._own = np.zeros(env.env_num, np.int64)  # seed of the running episode, [N]
         self._following = self._own.copy()  # seed of the one that has just begun
@@ -259,9 +268,8 @@ class _Collection:
         self._own[restarted] = self._following[restarted]
 
     def facts(self, spec: EnvSpec) -> dict[str, Any]:
-        """Returns what is known of the data."""
-        mean, std = float(np.mean(self.returns)), float(np.std(self.returns))
-        behaviour = self._behaviour.facts | {'return': mean, 'return_std': std}
+        """Returns the facts that are written with the data."""
+        behaviour = self._behaviour.facts | return_facts(self.returns)
         more = {'seed': self._request.seed, 'seeds': self._seeds, 'env_num': self._env.env_num}
         return env_facts(self._behaviour.cfg, spec) | {'behaviour': behaviour} | more
 
@@ -280,15 +288,6 @@ def collect_replay(source: str | Path, request: CollectRequest) -> Collected:
     policy = build.make_policy(cfg, spec, fields=('collect',))
     recording = replay_recording(state.get('replay_buffer'), policy, str(opened.path))
     returns = recording.episodes().return_
-    progress = opened.manifest.get('progress', {})
-    behaviour = {
-        'policy': cfg.policy.type,
-        'run': opened.path.parent.parent.name,
-        'checkpoint': opened.path.name,
-        'envstep': progress.get('envstep'),
-        'acts': 'as in training: its replay buffer',
-        'return': float(np.mean(returns)),
-        'return_std': float(np.std(returns)),
-    }
+    behaviour = _origin(opened, cfg) | {'acts': 'as in training: its replay buffer'} | return_facts(returns)
     facts = env_facts(cfg, spec) | {'behaviour': behaviour, 'seed': cfg.seed}
     return _written(dataclasses.replace(recording, facts=facts), request, returns.tolist(), False)

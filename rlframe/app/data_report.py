@@ -1,4 +1,4 @@
-"""``rlframe data``: what recorded data contain, what is wrong with them, and whether they are of an env."""
+"""``rlframe data``: describes recorded data, finds problems in them, and checks them against an env."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def inspect_data(
     memory: float = LIMIT,
     download: bool = False,
 ) -> dict[str, Any]:
-    """Returns what is known of recorded data, as JSON values.
+    """Returns a description of recorded data and their problems, as JSON values.
 
     Args:
         path: The data.
@@ -112,12 +112,16 @@ def _of_episodes(recording: Recording, episodes: Episodes) -> dict[str, Any]:
 
 def _spread(values: Array) -> dict[str, float]:
     """Returns the mean, the deviation and the quartiles of numbers."""
-    low, first, median, third, high = np.percentile(values, [0, 25, 50, 75, 100]).tolist()
-    mean, std = float(np.mean(values)), float(np.std(values))
-    return {'mean': mean, 'std': std, 'min': low, '25 %': first, 'median': median, '75 %': third, 'max': high}
+    shares = {'min': 0, '25 %': 25, 'median': 50, '75 %': 75, 'max': 100}
+    found = np.percentile(values, list(shares.values())).tolist()
+    return {
+        'mean': float(np.mean(values)),
+        'std': float(np.std(values)),
+        **dict(zip(shares, found, strict=True)),
+    }
 
 
-# what is wrong
+# problems
 
 
 def _problem(column: str, row: int | None, count: int, text: str) -> Problem:
@@ -153,7 +157,7 @@ def _bad_rows(block: Batch, spec: EnvSpec | None) -> list[tuple[str, BoolArray, 
 
 
 def _ends(recording: Recording, episodes: Episodes, spec: EnvSpec | None) -> list[Problem]:
-    """Returns what is wrong with the ends of episodes."""
+    """Returns the problems with the ends of episodes."""
     if 'reward' not in recording.columns:
         return []
     if not {*FLAGS} & recording.columns.keys():

@@ -28,6 +28,7 @@ from rlframe.errors import (
 )
 from rlframe.export.artifact import compiled_again, saved_config
 from rlframe.pipeline.memory_needs import row_nbytes
+from rlframe.pipeline.recording import SHAPING
 from rlframe.policy.parts.fit import check_fit, fitting
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.parts.tensor_acting import changed_methods
@@ -54,8 +55,6 @@ GROWTH = 10
 long one, and a long one spends at most a tenth of its time on them."""
 LONGEST_EPISODE = 3_000
 """Longest evaluated episode of an env without a time limit, in env steps: a policy may walk in circles there."""
-SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
-"""Options of an env that change its observations and actions."""
 GAMES, GAME_STEPS = 64, 250
 """Games of a round of an on-policy policy, and env steps of the budget for each: a game of Go of 9 x 9 takes some 120."""
 HINDSIGHT: Settings = dict(

@@ -69,7 +69,9 @@ class MakeEvaluator:
     """
 
     def __init__(self, cfg: ExperimentConfig, factory: Any, has_gpu: bool) -> None:
-        self._cfg, self._factory, self.has_gpu = cfg, factory, has_gpu
+        self._cfg, self._factory = cfg, factory
+        self.has_gpu = has_gpu
+        """Whether the worker has a GPU."""
         self.given: Mapping[str, Any] = {}
         """Further arguments of the evaluator."""
         self.model: Any = None

@@ -320,7 +320,8 @@ def _prepare_policy(tree: Tree, policy: Any, options: Options, errors: list[Conf
 
 def _read_whole_batches(collect: Options) -> None:
     """Lets a round of recorded data be a batch, whatever a policy collects by default."""
-    if isinstance(n_sample := collect.get('n_sample'), Field):
+    n_sample = collect.get('n_sample')
+    if isinstance(n_sample, Field):
         collect['n_sample'] = dataclasses.replace(n_sample, default=None)
 
 

@@ -91,6 +91,12 @@ class Draft:
         """Records a change that was made."""
         self.changes.append(Change(key, value, became, reason))
 
+    def drop(self, key: str, reason: str) -> None:
+        """Removes an option that has no effect here, if it is there, and records that."""
+        value = self.take(key)
+        if value is not MISSING:
+            self.say(key, value, {}, reason)
+
     def replace(self, key: str, value: Any, became: Mapping[str, Any], reason: str) -> None:
         """Sets the options that replace ``key`` and records the change."""
         for name, new in became.items():
@@ -136,8 +142,7 @@ def parallel_mode(draft: Draft) -> None:
             elif value is not MISSING:
                 draft.replace(old, value, {new: value}, '')
         for key, reason in LEAGUE_UNUSED:
-            if (value := draft.take(key)) is not MISSING:
-                draft.say(key, value, {}, reason)
+            draft.drop(key, reason)
     _rest_of_system(draft)
 
 
@@ -213,8 +218,7 @@ def manager_limits(draft: Draft) -> None:
     unused = ('step_timeout', 'reset_timeout') if not in_processes else ()
     waits = () if kind == 'async_subprocess' else ('wait_num', 'step_wait_timeout')
     for key in (f'env.manager.{name}' for name in (*unused, *waits)):
-        if (value := draft.take(key)) is not MISSING:
-            draft.say(key, value, {}, f'without effect on the env manager {kind or "base"!r}')
+        draft.drop(key, f'without effect on the env manager {kind or "base"!r}')
     for key in ('env.manager.step_timeout', 'env.manager.reset_timeout'):
         if draft.get(key) is None:
             draft.take(key)

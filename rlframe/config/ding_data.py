@@ -32,16 +32,14 @@ def recorded_data(draft: Draft) -> None:
     if draft.create.pop('replay_buffer', None) is not None:
         draft.say('create_config.replay_buffer', None, {}, NOT_OF_DATA['policy.other.replay_buffer'])
     for key, reason in NOT_OF_DATA.items():
-        if (value := draft.take(key)) is not MISSING:
-            draft.say(key, value, {}, reason)
+        draft.drop(key, reason)
     if draft.get('policy.nstep', 1) != 1:
         draft.replace(
             'policy.nstep', draft.get('policy.nstep'), {'policy.nstep': 1}, 'recorded rows are single steps'
         )
     new = 'policy.collect.collector.data'
     paths = [draft.take(key) for key in DATA_PATHS]
-    if (section := draft.take('dataset')) is not MISSING:
-        draft.say('dataset', section, {}, f'the section model, and {new}')
+    draft.drop('dataset', f'the section model, and {new}')
     found = [path for path in paths if isinstance(path, str)]
     if found:
         draft.replace('policy.collect.data_path', found[0], {new: found[0]}, '')

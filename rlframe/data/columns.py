@@ -101,8 +101,8 @@ class StoredColumn:
             position += count
 
     def __del__(self) -> None:
-        if (descriptor := getattr(self, '_descriptor', None)) is not None:
-            os.close(descriptor)
+        if hasattr(self, '_descriptor'):  # not if the file could not be opened
+            os.close(self._descriptor)
 
 
 class ColumnFiles:
@@ -135,7 +135,8 @@ class ColumnFiles:
         kinds = {name: (column.dtype, column.shape[1:]) for name, column in rows.items()}
         if not self._kinds:
             self._kinds = kinds
-            self._files = {name: open(self.folder / f'{name}.npy', 'w+b') for name in kinds}  # noqa: SIM115
+            paths = {name: self.folder / f'{name}.npy' for name in kinds}
+            self._files = {name: open(path, 'w+b') for name, path in paths.items()}  # noqa: SIM115  closed by close()
             self.truncate(0)
         if kinds != self._kinds:
             raise ValueError(f'the columns were {self._kinds}, and are {kinds}')

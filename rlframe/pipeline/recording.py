@@ -1,7 +1,9 @@
-"""What a run records beside training, and what is known of its env."""
+"""Records the env steps of a run beside training, with facts about its env."""
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.data.formats import check_target, read_recording, write_recording
 from rlframe.data.recorder import EpisodeRecorder
 from rlframe.data.recording import facts_of_spec
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.timestep import EnvSpec, FloatArray
 
 SHAPING = ('kwargs', 'wrappers', 'frame_stack', 'action_mask')
 """Options of an env that change its observations and actions."""
@@ -21,11 +23,16 @@ FOLDER = 'record'
 
 
 def env_facts(cfg: ExperimentConfig, spec: EnvSpec) -> dict[str, Any]:
-    """Returns what is known of the env of a run: the options that create it, and its spaces."""
+    """Returns facts about the env of a run: the options that create it, and its spaces."""
     env = {name: cfg.env[name] for name in SHAPING if cfg.env.get(name) not in (None, [], {}, 1)}
     if isinstance(env_id := cfg.env['env_id'], str):
         env = {'type': cfg.env.type, 'env_id': env_id, 'manager': cfg.env.manager.type} | env
     return {'rlframe': __version__, 'env': env, 'spec': facts_of_spec(spec)}
+
+
+def return_facts(returns: Sequence[float] | FloatArray) -> dict[str, float]:
+    """Returns mean and standard deviation of returns, [E]."""
+    return {'return': float(np.mean(returns)), 'return_std': float(np.std(returns))}
 
 
 def check_record(cfg: ExperimentConfig, is_new: bool) -> None:
@@ -65,16 +72,14 @@ class Record:
         facts = env_facts(self._cfg, self._spec)
         self.recorder.write()
         if self.recorder.rows:
-            recording = self.recorder.recording({})
-            returns = recording.episodes().return_
+            recording = self.recorder.recording(facts)
             behaviour = {
                 'policy': self._cfg.policy.type,
                 'acts': 'as in training, from the beginning',
-                'return': float(np.mean(returns)),
-                'return_std': float(np.std(returns)),
+                **return_facts(recording.episodes().return_),
             }
-            recording = self.recorder.recording(facts | {'behaviour': behaviour, 'seed': self._cfg.seed})
-            write_recording(recording, self._path)
+            facts |= {'behaviour': behaviour, 'seed': self._cfg.seed}
+            write_recording(dataclasses.replace(recording, facts=facts), self._path)
         if is_complete:
             self.recorder.remove()
         else:

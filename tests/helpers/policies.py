@@ -6,14 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.config.rules import learns_from_data as learns_from_data
 from rlframe.data import Batch
 from rlframe.registry import POLICY_REGISTRY
-
-
-def learns_from_data(name: str) -> bool:
-    """Whether a policy learns from recorded data by default."""
-    cls: Any = POLICY_REGISTRY.get(name)
-    return 'collector' in cls.default_config().collect
 
 
 def recorded_transitions(manager: Any, player: Any, steps: int = 8) -> Batch:

@@ -72,7 +72,8 @@ class OffPolicyMetric(IMetric):
             raise ConfigError(
                 f'an estimate needs {sorted(missing)}', where=where, got=sorted(recording.columns)
             )
-        self._is_discrete = type(spec.action_space).__name__ == 'Discrete'
+        space: Any = spec.action_space
+        self._is_discrete = type(space).__name__ == 'Discrete'
         if not self._is_discrete and settings.kind != 'fqe':
             message = 'importance sampling needs discrete actions'
             raise ConfigError(message, where=f'{where}.estimate', got=settings.kind, expected="'fqe'")
@@ -80,8 +81,8 @@ class OffPolicyMetric(IMetric):
             raise ConfigError('an estimate needs observations without parts', where=where)
         self.settings = settings
         columns: dict[str, Any] = {name: column[:] for name, column in recording.columns.items()}
-        self._count = int(spec.action_space.n) if self._is_discrete else 0  # type: ignore[attr-defined]
-        self._start = int(spec.action_space.start) if self._is_discrete else 0  # type: ignore[attr-defined]
+        self._count = int(space.n) if self._is_discrete else 0
+        self._start = int(space.start) if self._is_discrete else 0
         read: dict[str, Any] = {name: columns[name] for name in Rows._fields if name in columns}
         self._rows = Rows(**read, episodes=recording.episodes())
         self._given_prob: FloatArray | None = columns.get('action_prob')
@@ -98,9 +99,10 @@ class OffPolicyMetric(IMetric):
             first = rows.obs[episodes.start]
             each = value(self._features(first), self._coded(answers(act, first)))
             return _with_interval(kind, each)
-        ratio = self._probability(answers(act, rows.obs)) / self._behaviour(generator)
+        best = answers(act, rows.obs)
+        ratio = self._probability(best) / self._behaviour(generator)
         if kind == 'dr':
-            each = self._doubly_robust(value, act, answers(act, rows.obs), ratio)
+            each = self._doubly_robust(value, act, best, ratio)
             return _with_interval(kind, each)
         returns, weights = self._weighted(ratio)
         return _with_interval(kind, _per_decision(returns, weights, kind == 'wis'))
