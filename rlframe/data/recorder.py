@@ -112,7 +112,7 @@ class EpisodeRecorder:
         """Returns all whole episodes, to read.
 
         Args:
-            facts: What is known of them.
+            facts: Facts about them, as JSON values.
         """
         self.write()
         return Recording(self._files.columns(), facts, str(self._files.folder), 'columns')

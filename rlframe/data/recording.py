@@ -1,4 +1,4 @@
-"""Recording: recorded env steps in time order, in memory or in files, with what is known of them."""
+"""Recording: recorded env steps in time order, in memory or in files, with facts about them."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class DiscreteBCQLearn(DQNLearn):
     threshold: float = option(
         0.3,
         range='[0, 1]',
-        doc='least probability of an action, in units of that of the likeliest one; 0: DQN, 1: behaviour cloning',
+        doc='least probability of an action, as a share of that of the most likely one; 0: DQN, 1: behaviour cloning',
         may_change=True,
     )
     logit_decay: float = option(
@@ -69,8 +69,8 @@ class DiscreteBCQUpdate(DQNUpdate):
 class DiscreteBCQPolicy(QPolicy):
     """Batch-constrained Q-learning for discrete actions.
 
-    Both when it acts and in its targets, it takes the action of the highest value among those whose probability in the data,
-    as an imitator estimates it, is at least ``learn.threshold`` times that of the likeliest one.
+    When it acts and in its targets, it takes the action of the highest value among the likely ones: a network that imitates the
+    data gives them at least ``learn.threshold`` times the probability of the most likely one.
 
     Source:
         Fujimoto et al., Benchmarking Batch Deep Reinforcement Learning Algorithms (2019), algorithm 1.
