@@ -10,10 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fakes
 import numpy as np
 import pytest
 import torch
+import zoo
 from gpu_cells import (
     NO_LOG,
     Cell,
@@ -77,7 +77,7 @@ def test_it_learns_its_toy_and_what_is_exported_acts_as_well(cell: Cell) -> None
 
 def mean_return(loaded: Any, env_id: str, episodes: int = 20) -> float:
     """Plays a toy by an exported policy."""
-    env, returns = getattr(fakes, env_id.partition(':')[2])(), []
+    env, returns = getattr(zoo, env_id.partition(':')[2])(), []
     for seed in range(episodes):
         obs, done, total = env.reset(seed=seed)[0], False, 0.0
         loaded.reset()
