@@ -117,6 +117,33 @@ def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]
     return {}
 
 
+def part_owner(space: Any, name: str) -> Path | None:
+    """Returns where a part of observations is: at the top, (), or in the env's own beside an action mask; None: there is none."""
+    parts = fields_of(space)
+    if name in parts:
+        return ()
+    is_beside = set(parts) == {'observation', ACTION_MASK}
+    return ('observation',) if is_beside and name in fields_of(parts['observation']) else None
+
+
+def lacks_part(space: Any, name: str | None) -> bool:
+    """Whether a part of observations has a name, and the space has no such part."""
+    return name is not None and part_owner(space, name) is None
+
+
+def without_part(space: Any, name: str | None) -> Any:
+    """Returns the space of observations without one of their parts, which ``part_owner`` finds; else the same space."""
+    owner = None if name is None else part_owner(space, name)
+    if owner is None:
+        return space
+    parts = dict(fields_of(space))
+    if owner:
+        parts[owner[0]] = without_part(parts[owner[0]], name)
+    else:
+        del parts[name]  # type: ignore[arg-type]  # it has an owner
+    return gymnasium.spaces.Dict(parts, sort_keys=False)
+
+
 def plain_parts(space: gymnasium.Space[Any], path: str = 'obs') -> Iterator[tuple[str, gymnasium.Space[Any]]]:
     """Yields each part without parts of its own, however nested, in the order of ``struct_array.leaves``."""
     parts = fields_of(space)

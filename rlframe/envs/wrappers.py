@@ -1,4 +1,4 @@
-"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards."""
+"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards, ``InfoObservation``."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
+from rlframe.data.observation import fields_of
 from rlframe.errors import ConfigError
+from rlframe.registry import nearest
 
 if TYPE_CHECKING:
     Env = gymnasium.Env[Any, Any]
     Wrapper = gymnasium.Wrapper[Any, Any, Any, Any]
 else:
     Wrapper = gymnasium.Wrapper
+
+STATE = 'state()'
+"""The key of what an env's own method ``state`` returns."""
 
 
 class SeededEnv(Wrapper):
@@ -64,3 +69,61 @@ class WeightedReward(Wrapper):
         obs, rewards, terminated, truncated, info = self.env.step(action)
         reward = float(self._weights @ np.asarray(rewards, np.float64))
         return obs, reward, terminated, truncated, {**info, 'vector_reward': rewards}
+
+
+class InfoObservation(Wrapper):
+    """Adds what an env tells beside its observations to them, such as the state of a simulator for ``policy.model.critic_obs``.
+
+    An observation with parts gets one more; another one becomes the part ``observation`` beside it.
+
+    Args:
+        env: The env. One reset finds out the shape of what it tells, unless it has a ``state_space``.
+        key: An entry of the info, after ``reset`` and every step: numbers of one shape. It becomes the part of that name.
+            ``'state()'``: what the method ``state`` of the env returns, or the numbers of an attribute of that name, as the part
+        ``state``.
+
+    Raises:
+        ConfigError: If the env does not tell it, or its observations have such a part already.
+    """
+
+    def __init__(self, env: Env, key: str) -> None:
+        super().__init__(env)
+        self._key = key
+        self._name = 'state' if key == STATE else key
+        space = env.observation_space
+        parts = dict(fields_of(space)) or {'observation': space}
+        self._has_parts = bool(fields_of(space))
+        if self._name in parts:
+            message = f'the observations have the part {self._name!r} already'
+            raise ConfigError(message, where='env.wrappers', got=key, expected=f'none of {list(parts)}')
+        own = getattr(env.unwrapped, 'state_space', None) if key == STATE else None
+        self._dtype = np.dtype(np.float32 if own is None else own.dtype)
+        if own is None:
+            told = self._told(env.reset(seed=0)[1])
+            own = gymnasium.spaces.Box(-np.inf, np.inf, told.shape, np.float32)
+        self.observation_space = gymnasium.spaces.Dict({**parts, self._name: own}, sort_keys=False)
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        return self._with(obs, info), info
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        return self._with(obs, info), reward, terminated, truncated, info
+
+    def _with(self, obs: Any, info: dict[str, Any]) -> dict[str, Any]:
+        return {**(obs if self._has_parts else {'observation': obs}), self._name: self._told(info)}
+
+    def _told(self, info: dict[str, Any]) -> Any:
+        """Returns what the env tells now, as an array."""
+        if self._key != STATE:
+            known = {name: value for name, value in info.items() if np.asarray(value).dtype.kind in 'biuf'}
+            if self._key in known:
+                return np.asarray(known[self._key], self._dtype)
+            message = f'info has no numbers {self._key!r}.{nearest(self._key, known)}'
+            raise ConfigError(message, where='env.wrappers', got=self._key, expected=f'one of {list(known)}')
+        state = getattr(self.env.unwrapped, 'state', None)
+        if state is None:
+            message = f'{type(self.env.unwrapped).__name__} has no state'
+            raise ConfigError(message, where='env.wrappers', got=self._key, expected='an entry of its info')
+        return np.asarray(state() if callable(state) else state, self._dtype)

@@ -22,7 +22,7 @@ from rlframe import config
 from rlframe._version import __version__
 from rlframe.config.components import take_at
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.observation import ACTION_MASK, has_mask
+from rlframe.data.observation import ACTION_MASK, has_mask, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import (
     CheckpointMismatchError,
@@ -137,8 +137,14 @@ def open_source(
     state = opened.state(buffer=False)  # verified before its config is used
     data = saved_config(opened, trust, overrides, env, config.without_parallel)
     cfg = compiled_again(config.as_played(data), overrides, opened.manifest)
-    spec = build.make_factory(cfg).spec
+    spec = acting_spec(build.make_factory(cfg).spec, cfg.policy.model)
     return Source(opened, state, cfg, spec, _exported_policy(opened, state, cfg, spec, model), model)
+
+
+def acting_spec(spec: EnvSpec, model: Mapping[str, Any]) -> EnvSpec:
+    """Returns the spaces of an env without the part of the observations that only critics read."""
+    space = without_part(spec.observation_space, model.get('critic_obs'))
+    return dataclasses.replace(spec, observation_space=space)
 
 
 def saved_config(

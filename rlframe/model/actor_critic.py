@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
@@ -10,6 +11,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from rlframe.data.observation import lacks_part, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, RecurrentEncoder, Unroll
 from rlframe.model.distributions import ActionDistribution, distribution_for
@@ -29,7 +31,8 @@ class ActorCritic(nn.Module):
 
     With ``share_encoder`` actor and critic are two linear layers on one encoder; ``'images'``: they have hidden layers of
     their own behind the same convolutions, if there are any. Hidden layers of the critic may have other widths,
-    ``critic_hidden_size_list``. ``log_std_init`` is the logarithm of the standard deviations of continuous actions in the
+    ``critic_hidden_size_list``. ``critic_obs`` is a part of the observations that only the critic reads: then nothing is
+    shared, and without that part there is no critic. ``log_std_init`` is the logarithm of the standard deviations of continuous actions in the
     beginning, in units of [-1, 1]. ``conv_layers`` and ``image_layout`` are those of ``MLP``.
 
     Source:
@@ -37,7 +40,7 @@ class ActorCritic(nn.Module):
         Actor-Critic Methods? (2021), choices C56 and C57.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option of the network
         self,
         spec: EnvSpec,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
@@ -47,10 +50,12 @@ class ActorCritic(nn.Module):
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
         critic_hidden_size_list: Sequence[int] | None = None,
+        critic_obs: str | None = None,
     ) -> None:
         super().__init__()
         space = spec.observation_space
         sizes = encoder_hidden_size_list
+        share_encoder = share_encoder if critic_obs is None else False
         images = conv_layers, image_layout
         distribution = distribution_for(spec.action_space)
         shared, own = ([], sizes) if share_encoder == 'images' else (sizes, [])
@@ -61,13 +66,15 @@ class ActorCritic(nn.Module):
         else:
             space = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size,))
             images = None, 'auto'
-        self.actor = MLP(space, own, activation, distribution.size, *images)
+        self.actor = MLP(without_part(space, critic_obs), own, activation, distribution.size, *images)
         widths = own if critic_hidden_size_list is None else critic_hidden_size_list
-        self.critic = MLP(space, widths, activation, 1, *images)
+        is_blind = lacks_part(space, critic_obs)
+        self.critic: Any = None if is_blind else MLP(space, widths, activation, 1, *images)
         if self.encoder is not None:
             initialise(weight_layers(self.encoder))
         initialise(weight_layers(self.actor), 0.01)
-        initialise(weight_layers(self.critic), 1.0)
+        if self.critic is not None:
+            initialise(weight_layers(self.critic), 1.0)
         self.log_std = log_std_of(distribution, log_std_init)
 
     def logit(self, obs: Obs) -> torch.Tensor:
@@ -184,11 +191,11 @@ class RecurrentActorCritic(nn.Module):
 
     ``core`` is 'gru' or 'lstm'. With ``share_encoder`` actor and critic are two linear layers on one encoder and one core;
     ``'images'`` shares nothing here. The hidden layers in front of the critic's core may have other widths,
-    ``critic_hidden_size_list``. ``log_std_init``: see ``ActorCritic``; ``images``: options of the encoder of images, see
+    ``critic_hidden_size_list``. ``log_std_init`` and ``critic_obs``: see ``ActorCritic``; ``images``: options of the encoder of images, see
     ``MLP``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is an option of the network
         self,
         spec: EnvSpec,
         core: str = 'lstm',
@@ -198,13 +205,17 @@ class RecurrentActorCritic(nn.Module):
         share_encoder: Sharing = 'images',
         log_std_init: float = 0.0,
         critic_hidden_size_list: Sequence[int] | None = None,
+        critic_obs: str | None = None,
         **images: Any,
     ) -> None:
         super().__init__()
         widths = encoder_hidden_size_list if critic_hidden_size_list is None else critic_hidden_size_list
-        sizes = [encoder_hidden_size_list] if share_encoder is True else [encoder_hidden_size_list, widths]
+        seen = dataclasses.replace(spec, observation_space=without_part(spec.observation_space, critic_obs))
+        each = [(seen, encoder_hidden_size_list)]
+        if share_encoder is not True and not lacks_part(spec.observation_space, critic_obs):
+            each.append((spec, widths))
         self.memories = nn.ModuleList(
-            RecurrentEncoder(spec, own, activation, core, core_hidden_size, **images) for own in sizes
+            RecurrentEncoder(read, own, activation, core, core_hidden_size, **images) for read, own in each
         )
         for memory in self.memories:
             initialise(weight_layers(memory))

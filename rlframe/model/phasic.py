@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from rlframe.data.observation import lacks_part, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.actor_critic import initialise, log_std_of, weight_layers, with_log_std
 from rlframe.model.core import MLP
@@ -58,15 +60,19 @@ class PhasicActorCritic(nn.Module):
         conv_layers: Sequence[Sequence[int]] | None = None,
         image_layout: str = 'auto',
         critic_hidden_size_list: Sequence[int] | None = None,
+        critic_obs: str | None = None,
     ) -> None:
         super().__init__()
         space = spec.observation_space
         sizes = encoder_hidden_size_list
         widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
-        encoder = MLP(space, sizes, activation, None, conv_layers, image_layout)
+        images = conv_layers, image_layout
+        encoder = MLP(without_part(space, critic_obs), sizes, activation, None, *images)
         self.policy = PhasicPolicy(encoder, spec, log_std_init)
-        self.critic = MLP(space, widths, activation, 1, conv_layers, image_layout)
-        initialise(weight_layers(self.critic), 1.0)
+        is_blind = lacks_part(space, critic_obs)
+        self.critic: Any = None if is_blind else MLP(space, widths, activation, 1, *images)
+        if self.critic is not None:
+            initialise(weight_layers(self.critic), 1.0)
 
     def logit(self, obs: Obs) -> torch.Tensor:
         """Maps observations [B, ...] to the parameters of the action distribution, float32 [B, S]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import torch
 from torch import nn
 
 from rlframe.data.composite import unit_size
+from rlframe.data.observation import lacks_part, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Remembered, ResidualMLP
 from rlframe.model.distributions import LOG_STD_RANGE
@@ -156,7 +158,7 @@ class QAC(nn.Module):
     ``actor`` is 'deterministic' (an action), 'gaussian' (mean and log standard deviation) or 'categorical' (logits).
     ``options`` are further arguments of ``QCritics``. An actor has those of the encoder of images, too, and one of
     continuous actions norms by batches and residual blocks. Hidden layers of critics may have other widths,
-    ``critic_hidden_size_list``.
+    ``critic_hidden_size_list``. ``critic_obs`` is a part of the observations that only critics read; without it there are none.
     """
 
     def __init__(
@@ -167,10 +169,11 @@ class QAC(nn.Module):
         activation: str = 'relu',
         critic_num: int = 2,
         critic_hidden_size_list: Sequence[int] | None = None,
+        critic_obs: str | None = None,
         **options: Any,
     ) -> None:
         super().__init__()
-        space = spec.observation_space
+        space = without_part(spec.observation_space, critic_obs)
         sizes = encoder_hidden_size_list
         actions = action_size(spec)
         images = {name: options[name] for name in IMAGES if name in options}
@@ -178,7 +181,8 @@ class QAC(nn.Module):
         head, outputs = HEADS[actor]
         self.actor = kind(space, sizes, activation, outputs * actions, head=head, **own, **images)
         widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
-        self.critic = QCritics(spec, widths, activation, critic_num, **options)
+        is_blind = lacks_part(spec.observation_space, critic_obs)
+        self.critic: Any = None if is_blind else QCritics(spec, widths, activation, critic_num, **options)
 
 
 class RecurrentNet(nn.Module):
@@ -233,7 +237,7 @@ class RecurrentQAC(nn.Module):
     observations [B, ...] and recurrent states float32 [B, P, H] to what the actor returns, and to the states after the step.
 
     ``core`` is 'gru' or 'lstm', and has as many units as the hidden layer of a critic that reads its output and an action.
-    ``actor`` and ``critic_hidden_size_list``: see ``QAC``. ``quantiles`` numbers describe the return of a continuous
+    ``actor``, ``critic_hidden_size_list`` and ``critic_obs``: see ``QAC``. ``quantiles`` numbers describe the return of a continuous
     action: 1 is its mean; ``images``: options of the encoder of images, see ``MLP``.
     """
 
@@ -248,9 +252,12 @@ class RecurrentQAC(nn.Module):
         critic_num: int = 2,
         critic_hidden_size_list: Sequence[int] | None = None,
         quantiles: int = 1,
+        critic_obs: str | None = None,
         **images: Any,
     ) -> None:
         super().__init__()
+        seen = dataclasses.replace(spec, observation_space=without_part(spec.observation_space, critic_obs))
+        critic_num = 0 if lacks_part(spec.observation_space, critic_obs) else critic_num
         actions = action_size(spec)
         head, outputs = HEADS[actor]
         read, values = (0, actions) if actor == 'categorical' else (actions, quantiles)
@@ -262,7 +269,7 @@ class RecurrentQAC(nn.Module):
             space = gymnasium.spaces.Box(-math.inf, math.inf, (core_hidden_size + read,))
             hidden_sizes = [core_hidden_size] if read else []
             reader = MLP(space, hidden_sizes, activation, outputs, head=head)
-            return RecurrentNet(RecurrentEncoder(spec, *memory, **images), reader, place)
+            return RecurrentNet(RecurrentEncoder(spec if place else seen, *memory, **images), reader, place)
 
         self.actor = net(0, 0, outputs * actions, head)
         self.critic = RecurrentCritics([net(1 + i, read, values) for i in range(critic_num)])

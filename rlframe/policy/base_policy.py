@@ -26,7 +26,13 @@ from rlframe.policy.parts.compiled import (
     resolve_device,
 )
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.fit import check_fit, check_network, check_sizes
+from rlframe.policy.parts.fit import (
+    check_critic_obs,
+    check_fit,
+    check_network,
+    check_sizes,
+    demand_critic_obs,
+)
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.network import (
     chosen_network,
@@ -220,6 +226,8 @@ class Policy(Configurable):
         fields = tuple(enable_field or ('learn', 'collect', 'eval'))
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
+        if fields != ('eval',):
+            demand_critic_obs(self)
         self._actions = ActionMap(spec)
         self.device = resolve_device(self._cfg)
         self._on_cpu = self.device.type == 'cpu'
@@ -454,6 +462,7 @@ class Policy(Configurable):
         check_fit(cls, spec)
         check_shift(cfg, spec)
         check_sizes(spec, cfg.model)
+        check_critic_obs(spec, cfg.model)
         ActionMap(spec)
 
     # the faces, and the state that they save

@@ -22,8 +22,15 @@ from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
 
+def _acts_by_critics(value: Any) -> str:
+    """Says that critics cannot see more than the actor."""
+    return 'None: bcq acts by its critics, so all that they read is there in evaluations'
+
+
 class BCQModel(ContinuousModel):
     """Section ``model`` of BCQ."""
+
+    critic_obs: str | None = option(None, doc='always None: it acts by its critics', check=_acts_by_critics)
 
     phi: float = option(
         0.05,

@@ -135,6 +135,23 @@ class HybridEnv(IdentityEnv):
         return max(super().act(action[1]) - missed, 0.0)
 
 
+class HiddenGoalEnv(IdentityEnv):
+    """The right class earns 1 as a step towards a goal, whose distance is lost, whatever is named; the part ``goal`` shows it."""
+
+    far = 100.0
+    """The largest distance."""
+    observation_space = spaces.Dict(
+        observation=IdentityEnv.observation_space, goal=spaces.Box(0, 1, (1,), np.float32)
+    )
+
+    def obs(self) -> Any:
+        self._goal = self.np_random.random(1, np.float32)
+        return {'observation': super().obs(), 'goal': self._goal}
+
+    def act(self, action: Any) -> Any:
+        return super().act(action) - self.far * float(self._goal[0])
+
+
 class Dials(IdentityEnv):
     """Shows where each of three dials is to stand, of five places; each that stands there earns a third."""
 

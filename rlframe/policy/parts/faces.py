@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, by_env
+from rlframe.data.observation import lacks_part
 from rlframe.data.timestep import IntArray
 from rlframe.errors import CheckpointMismatchError
 from rlframe.policy.parts.actions import obeying
@@ -131,10 +132,20 @@ def state_dict_model(policy: Any) -> dict[str, Any]:
 def load_model(policy: Any, state: Mapping[str, Any]) -> None:
     """Loads the network and the normalisation statistics of its observations.
 
+    Where the observations lack the part that only critics read, there is no critic, and nothing is loaded for it.
+
     Raises:
         CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
     """
     saved = part_of(state, 'model', NETWORK)
+    if lacks_part(policy.spec.observation_space, policy._cfg.model.get('critic_obs')):
+        own = state_dict_model(policy)
+        saved = {name: saved[name] for name in saved if name in own['model']}
+        statistics = state.get('normalizer', {})
+        state = {
+            **state,
+            'normalizer': {n: statistics[n] for n in statistics if n in own.get('normalizer', {})},
+        }
     if differing := compare_states(saved, policy.model.state_dict(), 'model.'):
         raise CheckpointMismatchError(
             'the weights belong to another network: ' + '; '.join(differing), where='policy.model'

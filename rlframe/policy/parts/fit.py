@@ -6,14 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
 
-from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_mask, mask_parts, zero_obs
+from rlframe.data.observation import (
+    ACTION_MASK,
+    check_maskable,
+    fields_of,
+    has_mask,
+    lacks_part,
+    mask_parts,
+    part_owner,
+    zero_obs,
+)
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.registry import POLICY_REGISTRY
+from rlframe.registry import POLICY_REGISTRY, nearest
 from rlframe.utils.lazy import torch
 
 if TYPE_CHECKING:
     from rlframe.policy.base_policy import Policy
+
+
+WITH_INFO = 'rlframe.envs.wrappers:InfoObservation'
+"""The wrapper that makes a part of observations from what an env tells beside."""
 
 
 def misfit(policy: type[Policy], spec: EnvSpec) -> str:
@@ -84,6 +97,52 @@ def check_sizes(spec: EnvSpec, model: EasyDict) -> None:
                 expected=f'{list(real)}' if real is not None else 'None',
                 remedy='Leave it out to take it from the env.',
             )
+
+
+def check_critic_obs(spec: EnvSpec, model: EasyDict) -> None:
+    """Checks that the actor can do without the part of the observations that only critics read.
+
+    Raises:
+        IncompatibleError: If it cannot.
+    """
+    name = model.get('critic_obs')
+    space = spec.observation_space
+    if name is None or lacks_part(space, name):
+        return
+    owner: Any = space
+    for step in part_owner(space, name) or ():
+        owner = owner[step]
+    if name != ACTION_MASK and fields_of(owner).keys() - {name, ACTION_MASK}:
+        return
+    reason = 'the actor obeys it' if name == ACTION_MASK else 'then the actor reads nothing'
+    raise IncompatibleError(
+        f'only critics are to read this part of the observations of {spec.name}, but {reason}',
+        where='policy.model.critic_obs',
+        got=name,
+        expected='a part beside those that the actor needs',
+    )
+
+
+def demand_critic_obs(policy: Policy) -> None:
+    """Checks that the observations that a policy learns from have the part that only critics read.
+
+    Raises:
+        IncompatibleError: If they have not; with the nearest part, and how an env gets one.
+    """
+    name = policy._cfg.model.get('critic_obs')
+    space = policy.spec.observation_space
+    if not lacks_part(space, name):
+        return
+    parts = fields_of(fields_of(space)['observation'] if _is_moved(policy.spec) else space)
+    known = [part for part in parts if part != ACTION_MASK]
+    raise IncompatibleError(
+        f'the observations of {policy.spec.name} have no such part.{nearest(name, known)}',
+        where='policy.model.critic_obs',
+        got=name,
+        expected=f'one of {known}' if known else 'the name of a part of a Dict',
+        remedy=f"To add info[{name!r}]: env.wrappers=[dict(type='{WITH_INFO}', key={name!r})]; key='state()' adds what the env's"
+        " own state() returns, as the part 'state'.",
+    )
 
 
 def check_network(policy: Policy) -> None:

@@ -47,8 +47,25 @@ def _of_critics_apart(_: type[Any], cfg: Any) -> ConfigError | None:
     return ConfigError(message, expected="None, or model.share_encoder='images'")
 
 
+def _not_of_the_actor(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses an observation of the critic if the actor has the same hidden layers."""
+    if cfg.model.critic_obs is None or cfg.model.get('share_encoder') is not True:
+        return None
+    message = (
+        'actor and critic share all hidden layers (model.share_encoder=True), so the actor reads it, too'
+    )
+    return ConfigError(message, expected="None, or model.share_encoder='images'")
+
+
 class MemoryModel(ImageModel):
     """Section ``model`` of a policy with an actor and critics, which may have a memory."""
+
+    critic_obs: str | None = option(
+        None,
+        doc='part of the observations that only critics read: evaluation and exported policies do without it; None: critics'
+        ' and actor read the same',
+        rule=_not_of_the_actor,
+    )
 
     critic_hidden_size_list: list[int] | None = option(
         None,

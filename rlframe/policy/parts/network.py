@@ -11,7 +11,10 @@ from rlframe.errors import ConfigError
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import Options, ResolvedConfig, is_same, merge_fields
 
-SWITCHES = 'core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom', 'critic_hidden_size_list'
+SWITCHES = (
+    *('core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom'),
+    *('critic_hidden_size_list', 'critic_obs'),
+)
 """Options of a section ``model`` that are arguments of a network only if they are set: networks of users may know none."""
 
 
