@@ -58,6 +58,7 @@ REVIEWED = {
     'model.obs_shape': SHAPE,
     'model.conv_layers': SHAPE,
     'model.critic_hidden_size_list': SHAPE,
+    'model.critic_obs': 'the name of a part of observations',
     'model.encoder_hidden_size_list': SHAPE,
     'record': 'a list of bools',
     'monitor': 'nothing reads it',
