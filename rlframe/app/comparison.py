@@ -109,18 +109,18 @@ class Group(NamedTuple):
     label: str
     runs: tuple[SavedRun, ...]
 
-    def curves(self, tag: str, smooth: int = 1) -> list[Curve]:
-        """Returns the curve of each run that has the metric."""
-        found = [run.curve(tag) for run in self.runs]
+    def curves(self, tag: str, smooth: int = 1, by: str = 'envstep') -> list[Curve]:
+        """Returns the curve of each run that has the metric; ``by``: see ``MetricColumns``."""
+        found = [run.curve(tag, by) for run in self.runs]
         return [Curve(curve.steps, smoothed(curve.values, smooth)) for curve in found if len(curve.steps)]
 
-    def band(self, tag: str, smooth: int = 1) -> Band | None:
+    def band(self, tag: str, smooth: int = 1, by: str = 'envstep') -> Band | None:
         """Returns the mean curve over runs, with bootstrap intervals; None for a single run.
 
         A run that reached its goal keeps its last return; the curve ends where the first other run ends.
         """
         runs = [run for run in self.runs if len(run.curve(tag).steps)]
-        curves = self.curves(tag, smooth)
+        curves = self.curves(tag, smooth, by)
         if len(curves) < 2:
             return None
         ends = [curve.steps[-1] for curve in curves]

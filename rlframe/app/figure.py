@@ -35,6 +35,8 @@ STYLES = ('-', '--', ':')
 SUFFIXES = ('.png', '.svg')
 NAMES = {'eval/mean_reward': 'evaluation return', 'rollout/ep_rew_mean': 'training return'}
 """Words for metrics on axes."""
+AXES = {'envstep': 'env steps', 'train_iter': 'updates'}
+"""Words for the counts below curves."""
 LETTERS_PER_INCH = 14
 """Of the font of the legend."""
 MOST_LINES = 10
@@ -118,11 +120,12 @@ def _legend(figure: Figure, axes: Axes, groups: Sequence[Group]) -> None:
 
 def _panel(axes: Axes, groups: Sequence[Group], tag: str, smooth: int) -> None:
     looks = itertools.cycle(itertools.product(STYLES, COLORS))
+    by = _axis_of(groups)
     ends = []
     for group, (style, color) in zip(groups, looks, strict=False):
         style_options: dict[str, Any] = {'color': color, 'linestyle': style, 'markersize': 4}
-        curves = [_thinned(curve) for curve in group.curves(tag, smooth)]
-        band = group.band(tag, smooth)
+        curves = [_thinned(curve) for curve in group.curves(tag, smooth, by)]
+        band = group.band(tag, smooth, by)
         ends += [curve.values for curve in curves]
         count = f' ({len(group.runs)} seeds)' if len(group.runs) > 1 else ''
         if band is None or len(curves) <= MOST_LINES:
@@ -150,7 +153,9 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
             f'goal\n{exact_text(goal)}', (1, goal), xycoords=('axes fraction', 'data'), xytext=(3, 0), fontsize=8,
             textcoords='offset points', ha='left', va='center', color='gray',
         )  # fmt: skip
-    axes.set_xlabel('env steps')
+    axes.set_xlabel(AXES[_axis_of(groups)])
+    if _axis_of(groups) == 'train_iter':
+        _mark_online(axes, groups)
     axes.set_ylabel(_text(NAMES.get(tag, tag)))
     axes.xaxis.set_major_formatter(EngFormatter(sep=''))
     axes.locator_params(axis='x', nbins=6)
@@ -158,6 +163,22 @@ def _decorate(axes: Axes, groups: Sequence[Group], tag: str, values: Sequence[np
     _plain(axes)
     if not any(len(each) for each in values):
         axes.text(0.5, 0.5, 'no values', transform=axes.transAxes, ha='center', color='gray')
+
+
+def _axis_of(groups: Sequence[Group]) -> str:
+    """Returns the count below the curves: env steps, or updates if all runs began with updates from given data."""
+    began = [math.isfinite(run.online_iter) for group in groups for run in group.runs]
+    return 'train_iter' if all(began) else 'envstep'
+
+
+def _mark_online(axes: Axes, groups: Sequence[Group]) -> None:
+    """Draws a line where runs took their first env steps."""
+    for step in {run.online_iter for group in groups for run in group.runs}:
+        axes.axvline(step, color='gray', linestyle=(0, (1, 2)), linewidth=1, zorder=1)
+        axes.annotate(
+            'online', (step, 1), xycoords=('data', 'axes fraction'), xytext=(3, -3), fontsize=8,
+            textcoords='offset points', va='top', color='gray',
+        )  # fmt: skip
 
 
 def _plain(axes: Axes) -> None:

@@ -17,7 +17,7 @@ from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError, ExperimentDirError
 from rlframe.registry import nearest
 from rlframe.run.metrics import METRICS, records
-from rlframe.run.progress import KINDS
+from rlframe.run.progress import KINDS, ONLINE
 from rlframe.scores import reaches
 from rlframe.utils.flat import flat
 
@@ -37,7 +37,7 @@ class Curve(NamedTuple):
     """The values of one metric."""
 
     steps: Array
-    """Env steps, increasing. float64 [K]."""
+    """Env steps, or updates, increasing. float64 [K]."""
     values: Array
     """Values; none is NaN. float64 [K]."""
 
@@ -84,11 +84,14 @@ class MetricColumns(Mapping[str, Array]):
         tags = [name for name, (rows, _) in self._found.items() if rows and name not in FACTS]
         return sorted(tags, key=lambda tag: (TAG_ORDER.get(tag.partition('/')[0], 4), tag))
 
-    def curve(self, name: str) -> Curve:
-        """Returns the env steps and the values of the records that have a number; of several at one env step, the last."""
+    def curve(self, name: str, by: str = 'envstep') -> Curve:
+        """Returns the env steps and the values of the records that have a number; of several at one env step, the last.
+
+        ``by`` is the count that takes the place of env steps, such as ``'train_iter'``.
+        """
         values = self[name]
         has = np.isfinite(values)
-        steps, last = np.unique(self['envstep'][has][::-1], return_index=True)
+        steps, last = np.unique(self[by][has][::-1], return_index=True)
         return Curve(steps, values[has][::-1][last])
 
     def last(self, name: str) -> float:
@@ -136,9 +139,14 @@ class SavedRun:
         self.metrics = read_columns(folder)
         """Its metrics."""
 
-    def curve(self, tag: str) -> Curve:
-        """Returns the values of a metric, which are none if the run has no such metric."""
-        return self.metrics.curve(tag) if tag in self.metrics else Curve(np.empty(0), np.empty(0))
+    def curve(self, tag: str, by: str = 'envstep') -> Curve:
+        """Returns the values of a metric, which are none if the run has no such metric; ``by``: see ``MetricColumns``."""
+        return self.metrics.curve(tag, by) if tag in self.metrics else Curve(np.empty(0), np.empty(0))
+
+    @property
+    def online_iter(self) -> float:
+        """Updates from given data before its first env step; NaN if there were none."""
+        return self.metrics.last(ONLINE)
 
     @property
     def name(self) -> str:

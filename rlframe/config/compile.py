@@ -33,7 +33,8 @@ from rlframe.config.components import (
     value_at,
 )
 from rlframe.config.ding import from_ding, is_ding, summary
-from rlframe.config.rules import cross_errors, cross_warnings, parallel_errors
+from rlframe.config.parallel_rules import parallel_errors
+from rlframe.config.rules import cross_errors, cross_warnings
 from rlframe.config.schema import ALIASES, ALL_COMPONENTS, COMPONENTS, PARALLEL, SECTIONS, Tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.option_names import ambiguous_name, by_last_part, meant_keys

@@ -12,10 +12,8 @@ from typing import Any
 from rlframe.config.components import backend_errors, collector_num, is_parallel
 from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
-from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY, TRANSPORT_REGISTRY
+from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.every import Every
-from rlframe.utils.field import check_values
-from rlframe.utils.secrets import REDACTED, is_secret_name
 
 Known = Mapping[str, Any]
 """Dotted keys to values of the options that are valid by themselves."""
@@ -36,36 +34,8 @@ NOT_ON_A_DEVICE = {
     f'{COLLECTOR}.backend': LOCAL,
 }
 """Options that need arrays, with the values that do not."""
-COMMANDER, EVALUATOR = 'policy.other.commander', 'policy.eval.evaluator'
-"""Sections of the commander and of the evaluator."""
-SENDERS = ('coordinator', 'comm_collector', 'comm_learner')
-"""Sections with options of a transport."""
-ELSEWHERE = ('host', 'port')
-"""Options of transports that have a place of their own in the config."""
-_PROCESSES = 'collectors are processes of their own, which collect while learners learn'
-_NUMBER = 'parallel.collector_num sets the number of collectors.'
-SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
-    f'{COLLECTOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
-    f'{EVALUATOR}.backend': (LOCAL, _PROCESSES, _NUMBER),
-    f'{COLLECTOR}.overlap': (0, _PROCESSES, _NUMBER),
-    f'{BUFFER}.device': (
-        'cpu',
-        'the coordinator keeps the replay buffer and sends batches to learners',
-        'In serial mode, -m serial, the replay buffer can be on the GPU of the policy.',
-    ),
-    'policy.collect.record': (
-        None,
-        'nothing is recorded beside training',
-        'Record in serial mode: -m serial.',
-    ),
-    'env.schedule': ({}, 'there is no curriculum', 'Train in serial mode, or on Ray.'),
-    'env.stop_success': (
-        None,
-        'commanders compare returns',
-        'env.stop_value is one. Or train in serial mode.',
-    ),
-}
-"""Options that parallel mode does not have: the value that they need, why, and the remedy."""
+EVALUATOR = 'policy.eval.evaluator'
+"""Section of the evaluator."""
 OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')
 """Serial collectors of games, and of envs with one player."""
 
@@ -92,6 +62,11 @@ FROM_DATA = {
     'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
 }
 """Options of replaying policies that recorded data do not have: the value that they need, and why."""
+WITH_DATA = {
+    'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
+    f'{BUFFER}.backend': (LOCAL, 'shards begin empty'),
+}
+"""Options that a replay buffer which begins with recorded data does not have: the value that they need, and why."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -110,13 +85,14 @@ def cross_errors(known: Known) -> list[ConfigError]:
         *_can_record(known),
         *_fit_the_collector(known),
         *_fit_recorded_data(known),
+        *_begins_with_data(known),
         *_gives_first_priorities(known),
         *_stays_on_the_device(known),
     )
     return [error for error in found if error] + backend_errors(known)
 
 
-def _bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
+def bad(known: Known, key: str, message: str, expected: str = '', remedy: str = '') -> ConfigError:
     """Returns the error about the value of an option beside others."""
     return ConfigError(message, where=key, got=known[key], expected=expected, remedy=remedy)
 
@@ -127,36 +103,36 @@ def _fit_the_buffer(known: Known) -> Iterator[ConfigError]:
     kind = known.get(f'{BUFFER}.type')
     is_recurrent = _is_recurrent(known)
     if is_recurrent and kind in (*ROWS, 'episode'):
-        yield _bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
+        yield bad(known, key, 'a recurrent policy learns from sequences of env steps', "'sequence'")
     # priorities
     option = f'{BUFFER}.priority'
     of_policy = known.get('policy.priority')
     if of_policy is not None and known.get(option) not in (None, of_policy):
         message = "the policy's priority says whether it reports priorities, the replay buffer's whether it draws by them"
-        yield _bad(known, option, message, f'policy.priority ({of_policy})')
+        yield bad(known, option, message, f'policy.priority ({of_policy})')
     option = 'policy.priority_IS_weight'
     if known.get(option) and not is_recurrent and kind in ('naive', 'episode'):
         message = (
             f'{option}=True weights losses by importance, and the replay buffer {kind!r} gives no weights'
         )
-        yield _bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
+        yield bad(known, key, message, f"'advanced' or 'elastic', or {option}=False")
     # sizes
     for option, what in PARTS_OF_A_BUFFER.items():
         count, size = _numbers(known, option, f'{BUFFER}.replay_buffer_size')
         if count is not None and count > size:
             message = f'{what} of {count} is more than the replay buffer holds: {size} ({BUFFER}.replay_buffer_size)'
-            yield _bad(known, option, message, f'at most {size}')
+            yield bad(known, option, message, f'at most {size}')
     # sequences
     option = 'policy.learn.unroll_len'
     if known.get(option) is not None and known.get('policy.model.core', '') is None:
         message = 'only a recurrent core learns from sequences, and policy.model.core is None'
-        yield _bad(known, option, message, "None, or policy.model.core='lstm'")
+        yield bad(known, option, message, "None, or policy.model.core='lstm'")
     # devices
     changed = [option for option in CHANGED_IN_MAIN_MEMORY if known.get(option)]
     if changed and known.get(key := f'{BUFFER}.device', 'cpu') != 'cpu':
         option, value = changed[0], known[changed[0]]
         message = f'{option}={value} changes each batch in main memory, before the policy learns from it'
-        yield _bad(known, key, message, f"'cpu', or {option}={type(value)(0)}")
+        yield bad(known, key, message, f"'cpu', or {option}={type(value)(0)}")
 
 
 def _fit_the_players(known: Known) -> Iterator[ConfigError]:
@@ -165,11 +141,11 @@ def _fit_the_players(known: Known) -> Iterator[ConfigError]:
     for key, names in of_players.items():
         if known.get('env.type') == 'pettingzoo' and known.get(key) in (*OF_ONE, 'interaction'):
             message = "the env 'pettingzoo' has several players"
-            yield _bad(known, key, message, ' or '.join(map(repr, names)))
+            yield bad(known, key, message, ' or '.join(map(repr, names)))
     key = f'{COLLECTOR}.type'
     if known.get(key) == 'sample_1v1' and _samples_rounds(known):
         message = 'in a turn-based game, players make different numbers of moves, so envs have no blocks of equal length'
-        yield _bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
+        yield bad(known, key, message, "'episode_1v1' with get_train_sample=True for an on-policy policy")
 
 
 def learns_from_data(name: str) -> bool:
@@ -199,11 +175,11 @@ def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
         remedy = (
             f'rlframe collect records data; rlframe train --data DATA --policy {policy} learns from them.'
         )
-        yield _bad(known, key, message, "'dataset'", remedy)
+        yield bad(known, key, message, "'dataset'", remedy)
     may_read = is_offline or getattr(POLICY_REGISTRY.get(policy), 'may_learn_from_data', False)
     if kind == 'dataset' and not may_read:
         message = f'{policy} learns by acting, not from data alone'
-        yield _bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
+        yield bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
 
 
 def _can_record(known: Known) -> Iterator[ConfigError]:
@@ -213,7 +189,7 @@ def _can_record(known: Known) -> Iterator[ConfigError]:
         return
     kind = known.get(f'{COLLECTOR}.type')
     if kind is not None and kind not in OF_ONE:
-        yield _bad(
+        yield bad(
             known,
             key,
             f'the collector {kind!r} gives nothing to record',
@@ -221,7 +197,7 @@ def _can_record(known: Known) -> Iterator[ConfigError]:
         )
     elif known.get(f'{COLLECTOR}.backend', LOCAL) != LOCAL or known.get(f'{COLLECTOR}.overlap'):
         message = 'only steps of envs that are collected in this process are recorded'
-        yield _bad(
+        yield bad(
             known,
             key,
             message,
@@ -236,16 +212,16 @@ def _fit_the_collector(known: Known) -> Iterator[ConfigError]:
     key = f'{EVALUATOR}.eval_freq'
     if kind == 'dataset' and Every.of(known.get(key, 1)).in_env_steps:
         message = "the collector 'dataset' steps no env"
-        yield _bad(known, key, message, 'train iterations, such as 500')
+        yield bad(known, key, message, 'train iterations, such as 500')
     key = f'{COLLECTOR}.overlap'
     if known.get(key) and kind in HERE:
-        yield _bad(known, key, f'a round ahead is collected in another process, and {HERE[kind]}', '0')
+        yield bad(known, key, f'a round ahead is collected in another process, and {HERE[kind]}', '0')
     key = 'policy.other.eps_ladder'
     collectors = collector_num(known)
     if known.get(key) and collectors <= 1:
         message = f'eps differs between collectors, and there is {collectors}'
         remedy = f"Or set {COLLECTOR}.backend='ray' and num_collectors to at least 2."
-        yield _bad(known, key, message, '0', remedy)
+        yield bad(known, key, message, '0', remedy)
 
 
 def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:
@@ -254,7 +230,29 @@ def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:
         return
     for key, (value, why) in FROM_DATA.items():
         if known.get(key, value) != value:
-            yield _bad(known, key, f"the collector 'dataset' reads single steps: {why}", repr(value))
+            yield bad(known, key, f"the collector 'dataset' reads single steps: {why}", repr(value))
+
+
+def _begins_with_data(known: Known) -> Iterator[ConfigError]:
+    """What a replay buffer cannot do that begins with recorded data."""
+    given = known.get(f'{BUFFER}.init_from') is not None
+    for name in ('init_share', 'init_updates'):
+        key = f'{BUFFER}.{name}'
+        if known.get(key) and not given:
+            message = f'there are no data: {BUFFER}.init_from is None'
+            yield bad(known, key, message, '0', 'rlframe collect records data.')
+    if not given:
+        return
+    for key, (value, why) in WITH_DATA.items():
+        if known.get(key, value) != value:
+            message = f'the replay buffer begins with recorded data ({BUFFER}.init_from), and {why}'
+            yield bad(known, key, message, repr(value))
+    if known.get(f'{BUFFER}.type') == 'episode':
+        message = 'recorded data are pushed as env steps, and this replay buffer holds episodes'
+        yield bad(known, f'{BUFFER}.type', message, ' or '.join(map(repr, (*ROWS, 'sequence'))))
+    if _states(known, 'samples_rounds'):
+        message = f'{known["policy.type"]} learns from rounds of its own actions, with their probabilities'
+        yield bad(known, f'{BUFFER}.init_from', message, 'None')
 
 
 def _takes_schedule(known: Known) -> ConfigError | None:
@@ -269,7 +267,7 @@ def _takes_schedule(known: Known) -> ConfigError | None:
         remedy = 'Leave it out.'
     if not what or not known.get('env.schedule'):
         return None
-    return _bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
+    return bad(known, 'env.schedule', f'{what} has no curriculum', '', remedy)
 
 
 def _gives_first_priorities(known: Known) -> list[ConfigError]:
@@ -279,7 +277,7 @@ def _gives_first_priorities(known: Known) -> list[ConfigError]:
     message = f"the collector 'sample' gives first priorities to the replay buffer {buffer!r}, for a policy with priorities"
     needed = {f'{COLLECTOR}.type': 'sample', f'{BUFFER}.type': buffer, 'policy.priority': True}
     return [
-        _bad(known, key, message, f"{value!r}, or policy.first_priority='largest'")
+        bad(known, key, message, f"{value!r}, or policy.first_priority='largest'")
         for key, value in needed.items()
         if known.get(key, value) != value
     ]
@@ -324,7 +322,8 @@ def _too_few_steps(known: Known) -> str:
     """Returns an error if a budget ends before the replay buffer has one batch, else an empty string."""
     sizes = 'policy.learn.batch_size', 'policy.collect.n_sample', 'policy.random_collect_size'
     batch_size, n_sample, at_random, steps = _numbers(known, *sizes, 'max_env_step')
-    if batch_size is None or known.get('policy.other.replay_buffer.type') not in ROWS:
+    begins_empty = known.get(f'{BUFFER}.init_from') is None
+    if batch_size is None or known.get(f'{BUFFER}.type') not in ROWS or not begins_empty:
         return ''
     have = math.ceil(steps / n_sample) * n_sample + at_random
     if have >= batch_size:
@@ -353,7 +352,7 @@ def _n_sample_or_n_episode(known: Known) -> ConfigError | None:
         units = ('training samples', 'episodes') if counts_samples else ('episodes', 'training samples')
         own_key, other_key = keys if counts_samples else reversed(keys)
         message = f'the collector {collector!r} counts {units[0]}, not {units[1]}'
-        return _bad(known, other_key, message, f'None, and {own_key} set')
+        return bad(known, other_key, message, f'None, and {own_key} set')
     if other is None and own is not None:
         return None
     both = 'neither of them is set' if n_sample is None else 'both are set; set the other one to None'
@@ -377,7 +376,7 @@ def _takes_episodes(known: Known) -> ConfigError | None:
     else:
         return None
     message = f'{taker} from training samples, and the collector {collector!r} returns whole episodes'
-    return _bad(known, key, message, 'True')
+    return bad(known, key, message, 'True')
 
 
 def _finds_episodes(known: Known) -> ConfigError | None:
@@ -390,7 +389,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
     why = 'takes whole episodes, not training samples'
     if buffer == 'episode' and collector in SAMPLES:
         message = f'the replay buffer {buffer!r} {why}'
-        return _bad(known, f'{COLLECTOR}.type', message, repr(collector.replace('sample', 'episode')))
+        return bad(known, f'{COLLECTOR}.type', message, repr(collector.replace('sample', 'episode')))
     if collector in SAMPLES:
         key, got, expected = 'mark_episodes', False, 'True'
         why = 'has to tell the env steps of several envs apart (env.collector_env_num)'
@@ -398,7 +397,7 @@ def _finds_episodes(known: Known) -> ConfigError | None:
             return None
     if known.get(f'policy.collect.collector.{key}') != got:
         return None
-    return _bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
+    return bad(known, f'policy.collect.collector.{key}', f'the replay buffer {buffer!r} {why}', expected)
 
 
 def _fits_hindsight(known: Known) -> Iterator[ConfigError]:
@@ -411,12 +410,12 @@ def _fits_hindsight(known: Known) -> Iterator[ConfigError]:
     for key, (valid, what) in needed.items() if known.get(HINDSIGHT) else ():
         if known.get(key, valid[0]) not in valid:
             expected = ' or '.join(map(repr, valid))
-            yield _bad(
+            yield bad(
                 known, key, f'hindsight ({HINDSIGHT}) needs {what}', expected, f'Or set {HINDSIGHT}=None.'
             )
     if known.get(HINDSIGHT) and _samples_rounds(known):
         message = f'advantages of {known.get("policy.type")!r} are those of the goals that were to be reached'
-        yield _bad(known, HINDSIGHT, message, 'None')
+        yield bad(known, HINDSIGHT, message, 'None')
 
 
 def _samples_rounds(known: Known) -> bool:
@@ -444,7 +443,7 @@ def _divisible_n_sample(known: Known) -> ConfigError | None:
         f'an on-policy policy takes the same number of steps from each of the {env_num} envs '
         f'(env.collector_env_num){of_each}, and {n_sample} is not divisible by {unit}'
     )
-    return _bad(known, 'policy.collect.n_sample', message, ' or '.join(str(number) for number in valid))
+    return bad(known, 'policy.collect.n_sample', message, ' or '.join(str(number) for number in valid))
 
 
 def _keeps_sequences_whole(known: Known) -> ConfigError | None:
@@ -466,12 +465,12 @@ def _keeps_sequences_whole(known: Known) -> ConfigError | None:
             f'a core learns from sequences of {length if steps > 1 else "at least 2"} steps, and n_sample takes {steps}'
             f' of each of {unit} envs: sequences would be cut'
         )
-        return _bad(known, 'policy.collect.n_sample', message, ' or '.join(map(str, dict.fromkeys(valid))))
+        return bad(known, 'policy.collect.n_sample', message, ' or '.join(map(str, dict.fromkeys(valid))))
     if batch_size is not None and batch_size < max(length, 2):
         message = (
             f'a batch consists of whole sequences, and they have {max(length, 2)} steps or less ({keys[0]})'
         )
-        return _bad(known, keys[1], message, f'at least {max(length, 2)}, or None')
+        return bad(known, keys[1], message, f'at least {max(length, 2)}, or None')
     return None
 
 
@@ -490,7 +489,7 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
     if is_known and not hasattr(ENV_MANAGER_REGISTRY.get(manager), 'device_step'):
         expected['env.manager.type'] = 'torch_vector'
     errors = [
-        _bad(
+        bad(
             known,
             key,
             f'the collector {TENSOR!r} keeps its rows on the device of envs and policy',
@@ -502,77 +501,5 @@ def _stays_on_the_device(known: Known) -> list[ConfigError]:
     ]
     if known.get('policy.on_policy') is False:
         message = f'the collector {TENSOR!r} needs a policy that learns from fresh data and acts by tensors'
-        errors.append(_bad(known, 'policy.type', message, "'ppo', 'a2c' or 'pqn'"))
-    return errors
-
-
-def parallel_errors(known: Known) -> list[ConfigError]:
-    """Returns the mistakes between the components of parallel mode."""
-    return [*_not_in_parallel(known), *_fit_the_commander(known), *_known_to_the_transport(known)]
-
-
-def _not_in_parallel(known: Known) -> Iterator[ConfigError]:
-    """Checks for options without effect in parallel mode."""
-    for key, (value, why, remedy) in SERIAL_ONLY.items():
-        if known.get(key, value) != value:
-            yield _bad(known, key, f'in parallel mode, {why}', repr(value), remedy=remedy)
-    for key, kind, why in (
-        (f'{COLLECTOR}.type', 'dataset', 'recorded data need no collectors'),
-        (f'{COLLECTOR}.type', 'tensor', 'its rows stay on the device of the policy'),
-        (f'{EVALUATOR}.type', 'metric', 'collectors play the episodes of evaluations'),
-    ):
-        if known.get(key) == kind:
-            message = f'there is no parallel mode with it: {why}'
-            yield _bad(known, key, message, remedy='Train in serial mode: -m serial.')
-    key = 'parallel.coordinator.max_staleness'
-    if known.get(key) is not None and not known.get('policy.on_policy', True):
-        message = 'it limits the age of fresh data, and this policy learns from a replay buffer'
-        yield _bad(known, key, message, 'None', remedy=f'{BUFFER}.max_staleness limits the age of its rows.')
-
-
-def _fit_the_commander(known: Known) -> Iterator[ConfigError]:
-    """Checks that commander, collectors and learner fit."""
-    ours = known.get('parallel.comm_collector.type')
-    key = 'parallel.comm_learner.type'
-    if ours is not None and known.get(key, ours) != ours:
-        message = 'collectors and learners reach their coordinator by the same transport'
-        yield _bad(known, key, message, f'parallel.comm_collector.type ({ours!r})')
-    key = 'parallel.collector.type'
-    serial = known.get(f'{COLLECTOR}.type')
-    drives = {'zergling': OF_ONE, 'marine': OF_PLAYERS}.get(known.get(key, ''))
-    if drives and serial in (*OF_ONE, *OF_PLAYERS) and serial not in drives:
-        what, right = (
-            ('games of several players', 'marine')
-            if serial in OF_PLAYERS
-            else ('envs with one player', 'zergling')
-        )
-        yield _bad(known, key, f'the collector {serial!r} ({COLLECTOR}.type) is for {what}', repr(right))
-    if known.get(f'{COMMANDER}.type') == 'one_vs_one' and serial in OF_ONE:
-        message = "the commander 'one_vs_one' trains in games of two players"
-        remedy = "Choose an env of two players, or the commander 'solo'."
-        yield _bad(known, f'{COLLECTOR}.type', message, ' or '.join(map(repr, OF_PLAYERS)), remedy)
-    key = 'parallel.collector_num'
-    if known.get(f'{COMMANDER}.lockstep') and known.get(key, 1) != 1:
-        message = f'in lockstep ({COMMANDER}.lockstep), one collector takes turns with the learner'
-        yield _bad(known, key, message, '1')
-
-
-def _known_to_the_transport(known: Known) -> list[ConfigError]:
-    """Returns errors for options that the transport does not have, or not with such values."""
-    kind = known.get('parallel.comm_collector.type')
-    errors: list[ConfigError] = []
-    for section in SENDERS:
-        key = f'parallel.{section}.transport'
-        given = known.get(f'parallel.{section}.transport')
-        if not given or not isinstance(kind, str) or kind not in TRANSPORT_REGISTRY:
-            continue
-        given = {name: value for name, value in given.items() if value != REDACTED}
-        ours = TRANSPORT_REGISTRY.get(kind)
-        fields = (ours.server_cls if section == 'coordinator' else ours).config_fields()
-        found = check_values(given, {name: field for name, field in fields.items() if name not in ELSEWHERE})
-        for error in found[1]:
-            if is_secret_name(error.where):
-                error.got = REDACTED
-            error.where = f'{key}.{error.where}'
-        errors += found[1]
+        errors.append(bad(known, 'policy.type', message, "'ppo', 'a2c' or 'pqn'"))
     return errors

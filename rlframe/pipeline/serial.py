@@ -14,13 +14,14 @@ from rlframe.display.text import count_of
 from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
+from rlframe.pipeline.given_data import GivenData
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.recording import Record, check_record
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
-from rlframe.run.progress import COLLECT, EVALUATE, LEARN, Progress, TimeSplit, spent_budgets
+from rlframe.run.progress import COLLECT, EVALUATE, LEARN, ONLINE, Progress, TimeSplit, spent_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.utils.seed import global_rng_state, set_global_rng_state, set_seed
 from rlframe.worker.collector.base_serial_collector import SCHEDULE
@@ -111,6 +112,7 @@ class SerialPipeline(HasGoal):
         self.replay = build.buffer_backend(cfg, self.factory)
         """Backend of the replay buffer."""
         self._closers.append(self.replay.close)
+        self._given = GivenData(cfg, self.factory.spec)
         self._facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
@@ -130,13 +132,15 @@ class SerialPipeline(HasGoal):
         self._make_workers()
         if saved is not None and state is not None:
             self._restore(state, saved, clone_key)
+        elif self.replay_buffer is not None:
+            self._given.push(self.replay_buffer, self.policy)
         if not self.complete:
             output.begin(self.progress)
 
     def _make_workers(self) -> None:
         cfg = self.cfg
         common = {'tb_logger': self.writer, 'exp_name': str(self.folder)}
-        self.replay_buffer = self.replay.make_buffer(cfg, **common)
+        self.replay_buffer = self._given.beside(self.replay.make_buffer(cfg, **common))
         """Past transitions; None for an on-policy policy."""
         if self.replay_buffer is not None:
             learn = cfg.policy.learn
@@ -212,8 +216,18 @@ class SerialPipeline(HasGoal):
         evaluated = self.stopped or self.loop.evaluated_at == self.progress.train_iter
         return self.finished and evaluated and not self.evaluator.pending
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether it learns from given data alone, before the first env step."""
+        return self.progress.train_iter < self._given.updates
+
+    @property
+    def _goes_online(self) -> bool:
+        """Whether the next round is the first that collects, after updates from given data."""
+        return not self.loop.warm and 0 < self._given.updates == self.progress.train_iter
+
     def step(self) -> dict[str, Any]:
-        """Runs one round: evaluates if it is due, collects, trains.
+        """Runs one round: evaluates if it is due, collects, trains; without collecting as long as it is offline.
 
         Returns:
             Counters and the latest scores, always under the same keys.
@@ -221,17 +235,20 @@ class SerialPipeline(HasGoal):
         start = perf_counter()
         self._take_log()
         self.times.start()
-        if not self.loop.warm:
+        self._given_up = False
+        if self._goes_online:
+            self._evaluate()
+        if not (self.loop.warm or self.is_offline or self._given_up or self.loop.stopped):
             self.loop.warm = True
             build.fill_at_random(self)
             self.times.lap(COLLECT)
 
         # evaluate
-        self._given_up = False
-        self._evaluate()
+        if not self._given_up:
+            self._evaluate()
 
         if not (self.loop.stopped or self._given_up or self.hooks.run.stop_reason):
-            self._learn(self._collect())
+            self._learn(None if self.is_offline else self._collect())
 
         # log and save
         self.progress.wall_time += perf_counter() - start
@@ -260,10 +277,14 @@ class SerialPipeline(HasGoal):
         return data
 
     def _learn(self, data: Any) -> None:
-        """Pushes new data, and trains on batches of the replay buffer; an on-policy policy learns from the new data."""
+        """Pushes new data, and trains on batches of the replay buffer; an on-policy policy learns from the new data.
+
+        ``data`` are None as long as the run is offline.
+        """
         batches: Iterable[Any] = (data,)
         if self.replay_buffer is not None:
-            self.replay_buffer.push(data, self.progress.envstep)
+            if data is not None:
+                self.replay_buffer.push(data, self.progress.envstep)
             batches = self._sampled(self.replay_buffer)
         learn_settings = self.commander.learn_settings()
         for batch in batches:
@@ -293,16 +314,16 @@ class SerialPipeline(HasGoal):
             return ()
         self.loop.idle_rounds = 0
         count = checked_answer(self.commander.update_per_collect, least=0)
-        return replay_buffer.batches(
-            self._update_per_collect if count is None else count, size, self.progress.train_iter
-        )
+        count = self._update_per_collect if count is None else count
+        if self.is_offline:
+            count = min(max(count, 1), self._given.updates - self.progress.train_iter)
+        return replay_buffer.batches(count, size, self.progress.train_iter)
 
     def _evaluate(self, at_the_end: bool = False) -> None:
         progress = self.progress
         before = (self.evaluator.last_due, self.loop.evaluated_at)
-        if self.evaluator.should_eval(progress.train_iter, progress.envstep) or (
-            at_the_end and self.loop.evaluated_at != progress.train_iter
-        ):
+        is_due = self.evaluator.should_eval(progress.train_iter, progress.envstep)
+        if is_due or ((at_the_end or self._goes_online) and self.loop.evaluated_at != progress.train_iter):
             self.loop.evaluated_at = progress.train_iter
             try:
                 self._submit()
@@ -313,6 +334,8 @@ class SerialPipeline(HasGoal):
             self.times.lap(EVALUATE)
             settings = self.commander.step()
             more = self.times.metrics() | self.curriculum.metrics()
+            if self._goes_online:
+                more |= {ONLINE: float(progress.train_iter)}
             write_counts(self.writer, self.progress, self.replay_buffer, settings, more)
         self._take_evaluations()
 

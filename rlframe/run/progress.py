@@ -26,6 +26,8 @@ SCHEMA = {'envstep': COUNT, 'train_iter': COUNT, 'episodes': COUNT, 'wall_time':
 MEAN, STD, EPISODES = 'eval/mean_reward', 'eval/std_reward', 'eval/episodes'
 LOW, HIGH = 'eval/min_reward', 'eval/max_reward'
 """Tags of an evaluation."""
+ONLINE = 'time/online_iter'
+"""Tag of the train iterations at which a run took its first env step, after updates from given data."""
 COLLECT, LEARN, EVALUATE = 'collect', 'learn', 'evaluate'
 KINDS = (COLLECT, LEARN, EVALUATE)
 

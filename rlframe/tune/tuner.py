@@ -59,7 +59,12 @@ RESULT_KEYS = (
     *KEPT_BY_TUNE,
 )
 """Keys of every result, usable as metric or stop criterion; scores on recorded data have other names."""
-PATHS = ('policy.init_from', 'policy.collect.collector.data', 'policy.eval.evaluator.data')
+PATHS = (
+    'policy.init_from',
+    'policy.collect.collector.data',
+    'policy.eval.evaluator.data',
+    'policy.other.replay_buffer.init_from',
+)
 """Options that may name a file or a folder."""
 KEPT = 4
 """Number of checkpoints kept per trial, those with the best scores and the last. If trials take over from others, all

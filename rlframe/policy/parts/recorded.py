@@ -16,12 +16,20 @@ FROM_DATA: dict[str, Any] = dict(collector=dict(type='dataset'), n_sample=None)
 def transitions_of(policy: Any, block: Batch) -> Batch:
     """Returns recorded rows of envs, [T, N, ...], as the rows that the policy would have collected, [M, ...].
 
-    Actions become those that its network means. Rows without rewards stay as they are.
+    Actions become those that its network means, and recurrent states those in which an episode begins. Rows without rewards
+    stay as they are.
     """
     rows = block.map(lambda column: column[real_rows(block)])
     if 'reward' not in rows:
         return rows
     ends = (rows['terminated'], rows['truncated'])
     step = TimeStep(rows['next_obs'], rows['reward'], *ends, (), np.arange(len(rows)))
-    output = Batch.unchecked({'action': rows['action']}, len(rows))
+    output = Batch.unchecked({'action': rows['action'], **_states(policy, len(rows))}, len(rows))
     return rows.replace(**policy.process_transition(rows['obs'], output, step))
+
+
+def _states(policy: Any, count: int) -> dict[str, Any]:
+    """Returns the recurrent states of recorded rows, of a policy with a core: zeros, [n, ...]."""
+    if policy._memory is None:
+        return {}
+    return {'state': np.zeros((count, *policy.model.state_shape), np.float32)}

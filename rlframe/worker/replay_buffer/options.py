@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from rlframe.utils.field import Section, option
 from rlframe.worker.replay_buffer.device import DEVICE
 from rlframe.worker.replay_buffer.hindsight import HindsightConfig
+
+
+def _check_paths(value: Any) -> str:
+    paths = value if isinstance(value, list | tuple) else [value]
+    is_fine = value is None or (paths and all(isinstance(path, str) for path in paths))
+    return '' if is_fine else 'None, the path of recorded data, or a list of paths'
 
 
 class BufferConfig(Section):
@@ -26,6 +32,26 @@ class BufferConfig(Section):
         doc='Frames in an observation, along its first axis; set by env.frame_stack',
     )
     hindsight: HindsightConfig
+    init_from: Any = option(
+        None,
+        doc='recorded data that it begins with: a folder of Minari or its id, .npz, .parquet, .hdf5, or a list of these; None:'
+        ' it begins empty',
+        check=_check_paths,
+        may_change=True,
+        reaches='code',
+    )
+    init_share: float = option(
+        0.0,
+        range='[0, 1)',
+        doc='share of each batch that is from these data, which are then kept: 0.5 is symmetric sampling (RLPD). 0: they are'
+        ' rows like any others',
+    )
+    init_updates: int = option(
+        0,
+        range='[0, inf)',
+        unit='train iterations',
+        doc='updates from these data alone, before the first env step',
+    )
     deepcopy: bool = option(False, doc='Copy objects when pushed and when sampled; columns are always copied')
     enable_track_used_data: bool = option(False, ignored='rows are kept in memory')
     periodic_thruput_seconds: float = option(60.0, range='(0, inf]', ignored='nothing is logged by time')

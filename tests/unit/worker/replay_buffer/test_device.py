@@ -267,7 +267,7 @@ def test_main_memory_is_needed_only_for_columns_that_are_there_and_for_frames(
 
 
 def test_parallel_mode_refuses_a_device() -> None:
-    from rlframe.config.rules import parallel_errors
+    from rlframe.config.parallel_rules import parallel_errors
 
     (error,) = parallel_errors({KEY: 'cuda'})
     assert (error.where, error.expected) == (KEY, "'cpu'")
