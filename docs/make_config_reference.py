@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rlframe.app.explain import flat_fields
+from rlframe.app.explain import NAMED, flat_fields
 from rlframe.config import FORWARDED
 from rlframe.config.schema import (
     ALIASES,
@@ -101,6 +101,11 @@ EITHER = "train iterations; or a text with its unit: '5000 env steps'"
 """The unit of intervals."""
 NO_EFFECT = 'has no effect'
 """First words of options that are only accepted."""
+NAMED_HEADS = (
+    '## hook: `hooks`\n\nA key is the name of a hook, or any name of yours with `dict(type=NAME, OPTION=...)`.\n',
+    '## reward_model: `reward_model`\n\nThe value is `dict(type=NAME, OPTION=...)`, a list of such, or a section for each, by its name.\n',
+)
+"""Heads of the sections whose keys are names."""
 LISTS = {'logger': 'loggers', 'eval_metric': 'policy.eval.evaluator.metrics'}
 """Kinds of components that an option lists, and the key of that option."""
 PARALLEL_HEAD = """## The section of parallel mode: `parallel`
@@ -137,13 +142,12 @@ def reference() -> str:
         listed = dict(_builtin(REGISTRIES[kind]))
         parts += [''.join(_title(name, cls) for name, cls in listed.items())]
         parts += [_table_of_all({name: flat_fields(cls.config_fields()) for name, cls in listed.items()})]
-    hooks = dict(_builtin(REGISTRIES['run_hook']))
-    parts.append(
-        '## hook: `hooks`\n\nA key is the name of a hook, or any name of yours with `dict(type=NAME, OPTION=...)`.\n'
-    )
-    parts += [''.join(_title(name, cls) for name, cls in hooks.items())]
-    options = {name: flat_fields(cls.config_fields(), f'hooks.{name}.') for name, cls in hooks.items()}
-    parts += [_table_of_all(options)]
+    for (kind, section), head in zip(NAMED.items(), NAMED_HEADS, strict=True):
+        named = dict(_builtin(REGISTRIES[kind]))
+        parts += [head, ''.join(_title(name, cls) for name, cls in named.items())]
+        parts += [
+            _table_of_all({n: flat_fields(c.config_fields(), f'{section}.{n}.') for n, c in named.items()})
+        ]
     parts.append(
         '## model: `policy.model`\n\nThe options of the built-in networks are declared by the policies above.\n'
     )

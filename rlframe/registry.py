@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rlframe.parallel.roles import Launcher
     from rlframe.parallel.transport.base import Transport
     from rlframe.policy import Policy
+    from rlframe.reward_model.base import RewardModel
     from rlframe.run.logger import Logger
     from rlframe.worker import (
         BaseCommCollector,
@@ -401,6 +402,12 @@ POLICY_REGISTRY: Registry[Policy] = Registry('policy', _found_in('policy', 'POLI
 """Policies."""
 MODEL_REGISTRY: Registry[nn.Module] = Registry('model', _found_in('model', 'MODEL_REGISTRY'))
 """Networks of policies."""
+REWARD_MODEL_REGISTRY: Registry[RewardModel] = Registry(
+    'reward model',
+    _found_in('reward_model', 'REWARD_MODEL_REGISTRY'),
+    interface='rlframe.reward_model.base:RewardModel',
+)
+"""Reward models, which pay beside, or in place of, the reward of an env."""
 SERIAL_COLLECTOR_REGISTRY: Registry[ISerialCollector] = Registry(
     'serial collector',
     _in(
@@ -531,6 +538,7 @@ REGISTRIES: dict[str, Registry[Any]] = {
     'env_manager': ENV_MANAGER_REGISTRY,
     'policy': POLICY_REGISTRY,
     'model': MODEL_REGISTRY,
+    'reward_model': REWARD_MODEL_REGISTRY,
     'collector': SERIAL_COLLECTOR_REGISTRY,
     'evaluator': SERIAL_EVALUATOR_REGISTRY,
     'backend': BACKEND_REGISTRY,

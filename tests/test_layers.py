@@ -27,6 +27,7 @@ MAY_IMPORT = {
     'model': (*BASE, 'data'),
     'policy.parts': (*BASE, 'data', 'run', 'model'),
     'policy': (*BASE, 'data', 'run', 'model', 'policy.parts'),
+    'reward_model': (*BASE, 'data', 'run', 'model', 'policy.parts'),
     'worker.collector': (*BASE, 'data', 'run'),
     'worker.evaluator': (*BASE, 'data', 'run', 'worker.collector'),
     'worker.learner': (*BASE, 'data', 'run'),
@@ -36,7 +37,8 @@ MAY_IMPORT = {
     'display': (*BASE, 'run', 'config'),
     'remote': (*BASE, 'data', 'run'),
     'pipeline': (
-        *BASE, 'data', 'run', 'config', 'display', 'policy', 'policy.parts', 'worker', 'worker.collector', 'worker.hooks',
+        *BASE, 'data', 'run', 'config', 'display', 'policy', 'policy.parts', 'reward_model', 'worker', 'worker.collector',
+        'worker.hooks',
         'worker.learner', 'worker.replay_buffer', 'remote',
     ),
     'parallel.transport': (*BASE, 'data', 'remote'),
@@ -53,11 +55,12 @@ MAY_IMPORT = {
     'export': (*BASE, 'data', 'run', 'config', 'model', 'policy', 'policy.parts', 'pipeline'),
     'tune': (*BASE, 'data', 'run', 'config', 'pipeline', 'export', 'backend.ray', 'remote', 'app'),
     'app': (
-        *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'worker.collector', 'display', 'pipeline', 'parallel', 'export',
+        *BASE, 'data', 'run', 'config', 'envs', 'policy.parts', 'reward_model', 'worker.collector', 'display', 'pipeline',
+        'parallel', 'export',
     ),
     'app.templates': (
-        *BASE, 'data', 'run', 'model', 'policy', 'policy.parts', 'worker.collector', 'worker.hooks', 'worker.learner',
-        'worker.replay_buffer', 'backend',
+        *BASE, 'data', 'run', 'model', 'policy', 'policy.parts', 'reward_model', 'worker.collector', 'worker.hooks',
+        'worker.learner', 'worker.replay_buffer', 'backend',
     ),
     'entry': (*BASE, 'run', 'config', 'display', 'pipeline', 'parallel', 'backend.ray', 'export', 'tune', 'app'),
     '': ('_version', 'app', 'export'),

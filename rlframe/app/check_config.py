@@ -12,6 +12,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import row, space_text
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
+from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.progress import BUDGETS, set_budgets
 from rlframe.scores import exact_text, goal_of
 
@@ -122,7 +123,7 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
     """
     spec = build.make_factory(cfg).spec
     errors: list[ConfigError] = []
-    for check in (build.check_policy, memory_needs.check_memory):
+    for check in (build.check_policy, check_reward_models, memory_needs.check_memory):
         try:
             check(cfg, spec)
         except ConfigError as error:

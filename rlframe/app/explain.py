@@ -9,7 +9,16 @@ from typing import Any, NamedTuple
 
 from rlframe import config
 from rlframe.config.components import find_schema, options_of
-from rlframe.config.schema import ALL_COMPONENTS, BACKENDS, HOOKS, PARALLEL, PARALLEL_FIELDS, ROLES, TOP
+from rlframe.config.schema import (
+    ALL_COMPONENTS,
+    BACKENDS,
+    HOOKS,
+    PARALLEL,
+    PARALLEL_FIELDS,
+    REWARD_MODELS,
+    ROLES,
+    TOP,
+)
 from rlframe.display.text import program, row, wrapped
 from rlframe.errors import ConfigError
 from rlframe.option_names import SYNONYMS, by_last_part, hint_of
@@ -25,6 +34,8 @@ from rlframe.utils.field import REQUIRED, Field, to_plain
 
 SECTIONS = {'model': 'policy.model'} | {part.name: part.key for part in ALL_COMPONENTS}
 """Kind of component to its section in a config; learner hooks have no section."""
+NAMED = {'run_hook': HOOKS, 'reward_model': REWARD_MODELS}
+"""Kinds of components that a config names, with the section that has a section for each."""
 RUN = 'every run'
 """Owner of the options that belong to no component."""
 Facts = Mapping[str, Any]
@@ -78,7 +89,7 @@ def fields_of(kind: str, name: str) -> list[tuple[str, Field]]:
         return []  # policies declare the options of their networks; a custom one declares its own
     cls: Any = registry_of(kind, name).get(name)
     fields = cls.config_fields() if hasattr(cls, 'config_fields') else {}
-    section = f'{HOOKS}.{name}' if kind == 'run_hook' else SECTIONS.get(kind, '')
+    section = f'{NAMED[kind]}.{name}' if kind in NAMED else SECTIONS.get(kind, '')
     return flat_fields(fields, f'{section}.' if section else '')
 
 
@@ -90,7 +101,7 @@ def all_declared() -> list[Declared]:
     for kind in REGISTRIES:
         if kind in SECTIONS:
             rows.append(_type_of(kind, SECTIONS[kind]))
-        for name in names_of(kind) if kind in (*SECTIONS, 'run_hook') else ():
+        for name in names_of(kind) if kind in (*SECTIONS, *NAMED) else ():
             rows += [Declared(key, f'{kind} {name}', field) for key, field in fields_of(kind, name)]
     for role, path in ROLES.items():
         start = '.'.join(path)

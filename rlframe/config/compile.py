@@ -23,8 +23,8 @@ from rlframe.config.components import (
     find_schema,
     full_key,
     hook_errors,
-    hook_parts,
     is_parallel,
+    named_parts,
     own_modules,
     plain_type,
     section_at,
@@ -286,7 +286,7 @@ def _forwarded(options: Options) -> list[tuple[str, str]]:
 def _component_errors(classes: Mapping[str, Any], values: Tree, bad: Sequence[str]) -> list[ConfigError]:
     """Checks the rules of each component that has no mistakes so far."""
     errors = []
-    for part in (*components_of(values), *hook_parts(values)):
+    for part in (*components_of(values), *named_parts(values)):
         cls: Any = classes.get(part.name)
         if not hasattr(cls, 'check_config') or any(_is_below(where, [part.key]) for where in bad):
             continue

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from rlframe.config.reward_models import keep_rows, open_reward_models, reward_parts
 from rlframe.config.schema import (
     ALIASES,
     ALL_COMPONENTS,
@@ -20,6 +21,7 @@ from rlframe.config.schema import (
     LOCAL,
     PARALLEL,
     PARALLEL_FIELDS,
+    REWARD_MODELS,
     ROLES,
     SECTIONS,
     TOP,
@@ -127,7 +129,8 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
     if is_parallel(tree):
         options[PARALLEL] = dict(PARALLEL_FIELDS)
     options[HOOKS] = _open_hooks(tree, errors)
-    for part in (*components_of(tree), *hook_parts(tree)):
+    open_reward_models(tree, errors)
+    for part in (*components_of(tree), *named_parts(tree)):
         declared = section_at(options, part.path)
         if part.name == 'replay_buffer' and not _wants_buffer(tree, options, classes, errors):
             take_at(tree, part.key)
@@ -145,7 +148,14 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
             _prepare_policy(tree, cls, options['policy'], errors)
         if part.name == 'collector' and name == 'dataset':
             _read_whole_batches(options['policy']['collect'])
+    if tree.get(REWARD_MODELS):
+        keep_rows(options['policy']['collect'])
     return classes, options
+
+
+def named_parts(tree: Mapping[str, Any]) -> tuple[Component, ...]:
+    """Returns the components of a merged tree or of a compiled config that the config gives names: hooks and reward models."""
+    return (*hook_parts(tree), *reward_parts(tree))
 
 
 def hook_parts(tree: Mapping[str, Any]) -> tuple[Component, ...]:
@@ -454,7 +464,7 @@ def backend_defaults() -> dict[str, Field]:
 
 def chosen_names(tree: Tree) -> Iterator[tuple[Registry[Any], str, Any]]:
     """Yields the registry, the key and the name of all components that a tree chooses, and of network and backends."""
-    for part in (*components_of(tree), *hook_parts(tree)):
+    for part in (*components_of(tree), *named_parts(tree)):
         yield part.registry, f'{part.key}.type', section_at(tree, part.path).get('type', part.default)
     for path in ROLES.values():
         yield BACKEND_REGISTRY, f'{".".join(path)}.backend', section_at(tree, path).get('backend')

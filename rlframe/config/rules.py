@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlframe.config.components import backend_errors, collector_num, is_parallel
+from rlframe.config.reward_models import pays_rows
 from rlframe.config.schema import LOCAL
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_MANAGER_REGISTRY, POLICY_REGISTRY
@@ -88,6 +89,7 @@ def cross_errors(known: Known) -> list[ConfigError]:
         *_begins_with_data(known),
         *_gives_first_priorities(known),
         *_stays_on_the_device(known),
+        *pays_rows(known, _is_recurrent(known)),
     )
     return [error for error in found if error] + backend_errors(known)
 

@@ -39,6 +39,8 @@ IMPORT_NAMES = Field(
 
 HOOKS = 'hooks'
 """Section of the hooks of a run, with a section for each."""
+REWARD_MODELS = 'reward_model'
+"""Section of the reward models of a run, with a section for each."""
 EVERY_RUN = ('doctor',)
 """Hooks that a run has unless they are switched off."""
 LOOPBACK = ('127.0.0.1', 'localhost', '::1')

@@ -11,7 +11,7 @@ from rlframe.config.components import (
     chosen_names,
     components_of,
     find_schema,
-    hook_parts,
+    named_parts,
     plain_type,
     section_at,
     value_at,
@@ -136,7 +136,7 @@ def _reaching(main: Mapping[str, Any], create: Mapping[str, Any], overrides: Ove
     seen = {each.key for each in found}
     chosen = [
         Reaching(f'{part.key}.type', section_at(known, part.path).get('type', part.default), reaches)
-        for part in (*components_of(tree), *hook_parts(tree))
+        for part in (*components_of(tree), *named_parts(tree))
         if (reaches := getattr(classes.get(part.name), 'reaches', ''))
     ]
     found += [
@@ -214,7 +214,7 @@ def _equal(one: Any, other: Any) -> bool:
 def _without(tree: Tree, found: Sequence[Reaching]) -> Tree:
     """Copies a tree without modules to import and without components that they bring."""
     keys = {each.key for each in found}
-    keys |= {part.key for part in hook_parts(tree) if f'{part.key}.type' in keys}
+    keys |= {part.key for part in named_parts(tree) if f'{part.key}.type' in keys}
 
     def kept(value: Any, key: str) -> Any:
         if isinstance(value, Mapping):

@@ -24,7 +24,16 @@ from rlframe.config.components import (
     take_at,
     value_at,
 )
-from rlframe.config.schema import COMPONENTS, HOOKS, LOCAL, PARALLEL, PARALLEL_ONLY, ROLES, Tree
+from rlframe.config.schema import (
+    COMPONENTS,
+    HOOKS,
+    LOCAL,
+    PARALLEL,
+    PARALLEL_ONLY,
+    REWARD_MODELS,
+    ROLES,
+    Tree,
+)
 from rlframe.config.trust import Data, foreign_type
 from rlframe.errors import ConfigError
 from rlframe.registry import BACKEND_REGISTRY
@@ -326,6 +335,7 @@ def as_played(data: Data) -> dict[str, Any]:
     create.pop('commander', None)
     main.pop('loggers', None)
     main.pop(HOOKS, None)
+    main.pop(REWARD_MODELS, None)
     if isinstance(policy := main.get('policy'), dict):
         policy.pop('init_from', None)
         if isinstance(other := policy.get('other'), dict):

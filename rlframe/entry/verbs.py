@@ -37,7 +37,18 @@ from rlframe.registry import REGISTRIES
 A_PICTURE = 'a .png or .svg file (default: '
 MODES = ('serial', 'parallel', 'coordinator', 'learner', 'collector')
 
-KINDS = ('config', 'policy', 'model', 'learner_hook', 'run_hook', 'buffer', 'env', 'backend', 'logger')
+KINDS = (
+    'config',
+    'policy',
+    'model',
+    'reward_model',
+    'learner_hook',
+    'run_hook',
+    'buffer',
+    'env',
+    'backend',
+    'logger',
+)
 """Kinds of files that ``rlframe new`` writes."""
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rlframe.config.rules import ROWS
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError, named_during
@@ -19,6 +20,7 @@ from rlframe.registry import (
     ENV_REGISTRY,
     POLICY_REGISTRY,
 )
+from rlframe.reward_model.paid import RewardModels
 from rlframe.run.checkpoint_tree import compare_configs
 from rlframe.run.film import check_encoder
 from rlframe.run.machine import demand_memory, let_threads_sleep
@@ -433,6 +435,16 @@ def give_goals(buffer: IBuffer, factory: EnvFactory) -> None:
         hindsight.goals = factory.goals()
 
 
+def make_reward_models(cfg: ExperimentConfig, policy: Policy, spec: EnvSpec) -> RewardModels | None:
+    """Creates the reward models; None if the config has none."""
+    if not (section := cfg.get('reward_model')):
+        return None
+    buffer = cfg.policy.other.replay_buffer
+    samples_rows = buffer is not None and buffer['type'] in ROWS
+    device = str(policy.get_attribute('device'))
+    return RewardModels(section, spec, policy.learn_mode, samples_rows, seed=cfg.seed, device=device)
+
+
 def buffer_seed(cfg: ExperimentConfig) -> int:
     """Returns the seed of the replay buffer."""
     return int(component_rng(cfg.seed, 'replay_buffer').integers(2**32))
@@ -497,7 +509,10 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
     collector.reset_policy(random_actor(cfg, pipeline.policy))
     collected = collector.collect(count, random_collect=True, record_random_collect=False)
     collector.reset_policy(pipeline.policy.collect_mode)
-    buffer.push(collector.training_data(collected), pipeline.progress.envstep)
+    data = collector.training_data(collected)
+    if pipeline.reward_models is not None:
+        data = pipeline.reward_models.pay(data)
+    buffer.push(data, pipeline.progress.envstep)
 
 
 def random_collect(

@@ -19,6 +19,7 @@ from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.recording import Record, check_record
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
+from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.child_process import StallDetector
 from rlframe.run.exit_guard import exits_as_errors
 from rlframe.run.progress import COLLECT, EVALUATE, LEARN, ONLINE, Progress, TimeSplit, spent_budgets
@@ -116,6 +117,7 @@ class SerialPipeline(HasGoal):
         self._facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
+        check_reward_models(cfg, self.factory.spec)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """The policy that is being trained."""
         if saved is not None and state is not None:  # fails before the run folder is touched
@@ -145,6 +147,8 @@ class SerialPipeline(HasGoal):
         if self.replay_buffer is not None:
             learn = cfg.policy.learn
             self._batch_size, self._update_per_collect = learn.batch_size, learn.update_per_collect
+        self.reward_models = build.make_reward_models(cfg, self.policy, self.factory.spec)
+        """What the run pays for beside the env's reward; None if nothing."""
         if (group := make_learners(cfg, self.policy)) is not None:
             self._closers.append(group.close)
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
@@ -179,6 +183,7 @@ class SerialPipeline(HasGoal):
                 'collector': collector_part(self.collector, self._inexact.note),
                 'record?': None if self.record is None else self.record.recorder,
                 'replay_buffer?': self.replay_buffer,
+                'reward_models?': self.reward_models,
                 'evaluator': self.evaluator,
                 'rng': Part(global_rng_state, set_global_rng_state),
                 'round': self.loop,
@@ -281,6 +286,8 @@ class SerialPipeline(HasGoal):
 
         ``data`` are None as long as the run is offline.
         """
+        if self.reward_models is not None and data is not None:
+            data = self.reward_models.pay(data)
         batches: Iterable[Any] = (data,)
         if self.replay_buffer is not None:
             if data is not None:
@@ -288,6 +295,8 @@ class SerialPipeline(HasGoal):
             batches = self._sampled(self.replay_buffer)
         learn_settings = self.commander.learn_settings()
         for batch in batches:
+            if self.reward_models is not None and self.replay_buffer is not None:
+                batch = self.reward_models.pay_sampled(batch)
             self.learner.train(batch, self.progress.envstep, learn_settings)
             if self.replay_buffer is not None and self.learner.priority_info:
                 self.replay_buffer.update(self.learner.priority_info)
@@ -336,6 +345,8 @@ class SerialPipeline(HasGoal):
             more = self.times.metrics() | self.curriculum.metrics()
             if self._goes_online:
                 more |= {ONLINE: float(progress.train_iter)}
+            if self.reward_models is not None:
+                more |= self.reward_models.metrics()
             write_counts(self.writer, self.progress, self.replay_buffer, settings, more)
         self._take_evaluations()
 

@@ -94,6 +94,10 @@ class CollectConfig(Section):
         doc='path of data that the run records beside training, of all whole episodes: a folder of Minari, .npz or .parquet',
         reaches='file',
     )
+    keep_rows: bool = option(
+        False,
+        doc='whether training samples of rounds carry the rows that they are made of; reward models need them',
+    )
 
 
 class EvalConfig(Section):

@@ -21,6 +21,7 @@ from rlframe.errors import ConfigError, RegistryError, UnsafeCheckpointError
 from rlframe.parallel.roles import Launcher
 from rlframe.parallel.transport.base import Transport
 from rlframe.registry import REGISTRIES, Registry, import_modules, nearest
+from rlframe.reward_model.base import RewardModel
 from rlframe.run.logger import Logger
 from rlframe.worker.hooks import RunHook
 
@@ -177,6 +178,7 @@ def test_every_builtin_class_is_of_the_type_that_its_registry_promises() -> None
         'Launcher': Launcher,
         'Logger': Logger,
         'RunHook': RunHook,
+        'RewardModel': RewardModel,
     }
     promised = {
         id(getattr(rlframe.registry, name)): eval(text.partition('[')[2].rstrip(']'), scope)

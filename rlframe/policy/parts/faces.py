@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.policy.parts.actions import obeying
 from rlframe.policy.parts.ding_form import in_own_form
 from rlframe.policy.parts.random_policy import random_collect_mode
+from rlframe.policy.parts.sequences import keeping_rows
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.schema import NETWORK, part_of
 
@@ -52,10 +54,13 @@ def drawn_collect_mode(policy: Any, rng: np.random.Generator) -> CollectMode:
 def recording(policy: Any, forward: Forward) -> CollectMode:
     """Returns a collect face that acts by ``forward``."""
     normalizer = policy._normalizer
+    sampling = normalizer.sampling(policy.get_train_sample)
+    if policy._on_policy and policy._cfg.collect.get('keep_rows'):
+        sampling = partial(keeping_rows, sampling)
     return CollectMode(
         by_env(normalizer.acting(obeying(forward, policy)), policy.spec),
         normalizer.recording(policy.process_transition),
-        normalizer.sampling(policy.get_train_sample),
+        sampling,
         normalizer.forgetting(policy.reset_collect),
         policy.get_attribute,
         policy.set_attribute,

@@ -13,6 +13,20 @@ from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 
 Rows = dict[str, Any]
 """What an update reads: names to tensors [B, ...], or to nested dicts of them."""
+KEPT = (
+    'obs',
+    'next_obs',
+    'action',
+    'reward',
+    'terminated',
+    'truncated',
+    'env_id',
+    'episode_step',
+    'collect_iter',
+)
+"""Columns of rows that training samples may carry."""
+MARKS = 'env_id', 'episode_step', 'collect_iter'
+"""Those that are of samples as well."""
 
 
 def take(obs: Any, index: Any) -> Any:
@@ -87,6 +101,22 @@ def values_after(value: FloatArray, behind: FloatArray, apart: BoolArray) -> tup
     next_value = np.concatenate([value[1:], value[-1:]])
     next_value[apart] = behind
     return value, next_value
+
+
+def keeping_rows(get_train_sample: Callable[[Batch], Batch], block: Batch) -> Batch:
+    """Returns training samples of a block, env by env in the order of time, with the rows that they are made of.
+
+    Each has the marks of its row, ``env_id`` and ``episode_step``, and its row as the env gave it, in the column ``rows``. The
+    column ``collect_iter``, which training samples keep, tells which row a sample is made of.
+    """
+    shape = np.shape(block['collect_iter'])
+    index = np.arange(np.prod(shape)).reshape(shape)
+    samples = get_train_sample(block.replace(collect_iter=index))
+    row = np.asarray(samples['collect_iter'])
+    order = np.lexsort((row, row % shape[1]))
+    kept = {name: flat(block[name])[row[order]] for name in KEPT if name in block}
+    marks = {name: kept.pop(name) for name in MARKS}
+    return samples[order].replace(**marks, rows=Batch(kept))
 
 
 def shuffled_batches(columns: Rows, order: Any, size: int) -> Iterator[Rows]:
