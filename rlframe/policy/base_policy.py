@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.policy.parts import faces
 from rlframe.policy.parts.acting import ActingState
@@ -417,6 +417,11 @@ class Policy(Configurable):
     def _get_data_form(self) -> Callable[[DataSource], DataSource] | None:
         """Returns what turns recorded data into those that the policy learns from; None: they are the same."""
         return None
+
+    def _get_likelihood(self) -> Callable[[Array, Array], FloatArray] | None:
+        """Returns ``log_prob`` of the update, for arrays of rows as they are kept; None if actions have no known probability."""
+        is_known = hasattr(self.update, 'log_prob') and not self.is_recurrent
+        return partial(faces.likelihood, self) if is_known else None
 
     def _get_on_policy(self) -> bool:
         """Returns whether collectors make its samples of whole rounds, by ``get_train_sample``."""

@@ -166,6 +166,10 @@ class ActorUpdate(Update):
         """Returns the output of the actor for observations, [B, S]."""
         return self.masked(self.model.logit(obs), obs)
 
+    def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        """Returns the logarithms of the probabilities of actions, [B, ...], as rows keep them: float32 [B]."""
+        return self.distribution.evaluate(self.logit(obs), action)[0]
+
     def standardised(self, column: torch.Tensor, ddof: int = 0) -> torch.Tensor:
         """Gives a column, [B], mean 0 and standard deviation 1 over the rows of all learners."""
         own = standardised if self.ranks is None else self.ranks.standardised

@@ -42,6 +42,9 @@ class SACDiscreteUpdate(SACUpdate):
         log_prob = torch.log_softmax(masked(self.model.actor(obs), allowed(obs), IMPOSSIBLE), 1)
         return log_prob.exp(), log_prob
 
+    def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        return self.log_probs(obs)[1].gather(1, action.long()[:, None]).squeeze(1)
+
     def critic_loss(self, rows: Rows) -> Loss:
         # target: the mean over the actions in the next state
         with torch.no_grad():

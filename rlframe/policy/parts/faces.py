@@ -10,13 +10,14 @@ import numpy as np
 
 from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, by_env
 from rlframe.data.observation import lacks_part
-from rlframe.data.timestep import IntArray
+from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.errors import CheckpointMismatchError
 from rlframe.policy.parts.actions import obeying
 from rlframe.policy.parts.ding_form import in_own_form
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.sequences import keeping_rows
 from rlframe.run.checkpoint_tree import compare_states
+from rlframe.utils.lazy import torch
 from rlframe.utils.schema import NETWORK, part_of
 
 
@@ -89,6 +90,15 @@ def command_mode(policy: Any) -> CommandMode:
 def _no_settings(info: Mapping[str, Any]) -> dict[str, Any]:
     """Returns arguments for the evaluator's ``forward``: none."""
     return {}
+
+
+def likelihood(policy: Any, obs: Array, action: Array) -> FloatArray:
+    """Returns the logarithms of the probabilities of actions, [M, ...], at observations as the env gives them: float32 [M]."""
+    normalize = policy._normalizer.obs
+    seen = obs if normalize is None else normalize(np.asarray(obs))
+    with torch.inference_mode():
+        found: FloatArray = policy.update.log_prob(policy.tensor(seen), policy.tensor(action)).cpu().numpy()
+    return found
 
 
 def get_attribute(policy: Any, name: str) -> Any:
