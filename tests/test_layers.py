@@ -78,6 +78,7 @@ BY_NAME = {
     'parallel': "starts the workers of a transport, which may be Ray's",
     'backend': 'creates the collector and the evaluator of a config',
     'backend.ray': 'creates the envs of a RayCollector that got a config',
+    'reward_model': 'clones a demonstrator by behaviour cloning',
     'tune': 'reads which metric an evaluator reports',
     'app': 'describes components, and chooses one for an env',
 }

@@ -126,6 +126,8 @@ class SerialPipeline(HasGoal):
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
         memory_needs.check_memory(cfg, self.factory.spec, self.policy)
+        self.reward_models = build.make_reward_models(cfg, self.policy, self.factory)
+        """What the run pays for beside the env's reward; None if nothing."""
         # run folder, workers and their saved state
         output.open(None if saved is None else saved.manifest.get('logs'))
         self._take_log = output.take_log
@@ -147,8 +149,6 @@ class SerialPipeline(HasGoal):
         if self.replay_buffer is not None:
             learn = cfg.policy.learn
             self._batch_size, self._update_per_collect = learn.batch_size, learn.update_per_collect
-        self.reward_models = build.make_reward_models(cfg, self.policy, self.factory.spec)
-        """What the run pays for beside the env's reward; None if nothing."""
         if (group := make_learners(cfg, self.policy)) is not None:
             self._closers.append(group.close)
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeAlias
 
-from rlframe.data.timestep import Batch, EnvSpec, FloatArray
+from rlframe.data.faces import CollectMode
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.seed import component_rng
 
+Play: TypeAlias = Callable[[CollectMode, int], list[Batch]]
+"""Plays a number of whole episodes."""
+Likelihood: TypeAlias = Callable[[Array, Array], FloatArray]
+"""Maps observations and actions of rows to logarithms of their probabilities."""
 MARKS = 'env_id', 'episode_step'
 """Columns that say which env a row is from, and how many steps of its episode came before it."""
 
@@ -48,6 +53,16 @@ class RewardModel(Configurable, ABC):
     """Whether it is paid in place of the env's reward, as imitation; else it is added to it, as curiosity."""
     is_stored: ClassVar[bool] = False
     """Whether rows keep what they were paid when they were collected, as with counts; else each sampled batch is paid anew."""
+
+    needs_likelihood: ClassVar[bool] = False
+    """Whether it asks how likely actions are by the policy; see ``likelihood``."""
+    likelihood: Likelihood | None = None
+    """Logarithms of the probabilities of actions as the policy keeps them, [M, ...], at observations, [M, ...]: float32 [M]."""
+
+    needs_episodes: ClassVar[bool] = False
+    """Whether it plays episodes of its own; see ``play``."""
+    play: Play | None = None
+    """Plays so many whole episodes in the envs of the run, by a collect face, and returns the rows of each, [T, ...]."""
 
     def __init__(
         self, cfg: Mapping[str, Any] | None, spec: EnvSpec, *, seed: int = 0, device: str = 'cpu'

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import numpy as np
 from rlframe.data.faces import attribute_of
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Batch, BoolArray, EnvSpec, FloatArray
+from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.policy.parts.normalize import RunningMoments
 from rlframe.registry import REWARD_MODEL_REGISTRY
-from rlframe.reward_model.base import MARKS, RewardModel
+from rlframe.reward_model.base import MARKS, Play, RewardModel
 from rlframe.utils.field import raw_items
 from rlframe.utils.schema import DICT, check_state, part
 
@@ -30,6 +32,7 @@ class RewardModels:
         samples_rows: Whether a replay buffer samples single rows, which can be paid anew.
         seed: Seed of their random numbers.
         device: Where their networks compute.
+        play: Plays episodes for models that need some.
     """
 
     def __init__(
@@ -40,12 +43,16 @@ class RewardModels:
         samples_rows: bool,
         seed: int = 0,
         device: str = 'cpu',
+        play: Play | None = None,
     ) -> None:
-        self.models: dict[str, RewardModel] = {
-            name: REWARD_MODEL_REGISTRY.build(cfg, cfg, spec, seed=seed, device=device)
-            for name, cfg in raw_items(section)
-        }
+        self.models: dict[str, RewardModel] = {}
         """The models by their names."""
+        for name, cfg in raw_items(section):
+            with errors_of(name):
+                self.models[name] = REWARD_MODEL_REGISTRY.build(cfg, cfg, spec, seed=seed, device=device)
+        self._give_likelihood(policy)
+        for model in self.models.values():
+            model.play = play if model.needs_episodes else None
         self._section = section
         self._moments = {name: RunningMoments() for name in self.models}
         self._rounds = bool(attribute_of(policy, 'on_policy', False))
@@ -57,6 +64,25 @@ class RewardModels:
         ]
         self._policy = policy
         self._logged: dict[str, float] = {}
+
+    def _give_likelihood(self, policy: Any) -> None:
+        """Tells models how likely the policy takes actions.
+
+        Raises:
+            IncompatibleError: If one needs it, and the policy cannot say it.
+        """
+        needing = [name for name, model in self.models.items() if model.needs_likelihood]
+        if not needing:
+            return
+        likelihood = attribute_of(policy, 'likelihood')
+        if likelihood is None:
+            raise IncompatibleError(
+                f'the reward model {needing[0]!r} asks how likely actions are, and the policy cannot say it',
+                where='policy.type',
+                expected='a policy that draws its actions, without a core, such as ppo, sac or sac_discrete',
+            )
+        for name in needing:
+            self.models[name].likelihood = likelihood
 
     def pay(self, samples: Batch) -> Batch:
         """Shows new training samples to the models, trains these, and returns the samples with what is paid at once."""
@@ -158,6 +184,16 @@ def check_reward_models(cfg: Mapping[str, Any], spec: EnvSpec) -> None:
     """
     for name, section in raw_items(cfg.get('reward_model', {})):
         kind = REWARD_MODEL_REGISTRY.get_cls(section)
-        for error in kind.check_spec(section, spec):
-            error.where = f'reward_model.{name}.{error.where}'
-            raise error
+        with errors_of(name):
+            for error in kind.check_spec(section, spec):
+                raise error
+
+
+@contextmanager
+def errors_of(name: str) -> Iterator[None]:
+    """Puts the section of a reward model in front of the options that errors name."""
+    try:
+        yield
+    except ConfigError as error:
+        error.where = f'reward_model.{name}.{error.where}'
+        raise

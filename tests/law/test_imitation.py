@@ -1,0 +1,114 @@
+"""Runs that are paid by demonstrations resume bit for bit, and name what is wrong with their data before a folder exists."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from parallel_parts import compiled
+from runs import differences
+
+from rlframe.data.timestep import Batch
+from rlframe.envs.cartpole_expert import record
+from rlframe.errors import RLFrameError
+from rlframe.pipeline import SerialPipeline
+from rlframe.run.read_checkpoint import load_checkpoint
+
+PPO = ('cartpole_ppo', 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2')
+SAC = ('cartpole_sac_discrete', 'policy.random_collect_size=100', 'policy.learn.batch_size=16')
+ADVERSARIAL = 'batch_size=16, hidden_size_list=[8], update_per_collect=2'
+CASES = {
+    'gail': (PPO, f"type='gail', {ADVERSARIAL}"),
+    'gail off-policy': (SAC, f"type='gail', {ADVERSARIAL}"),
+    'airl': (PPO, f"type='airl', {ADVERSARIAL}"),
+    'airl off-policy': (SAC, f"type='airl', {ADVERSARIAL}"),
+    'gcl': (PPO, f"type='gcl', {ADVERSARIAL}"),
+    'pwil': (SAC, "type='pwil'"),
+    'red': (PPO, "type='red', updates=5, hidden_size_list=[8]"),
+    'pdeil': (SAC, "type='pdeil'"),
+    'trex': (PPO, "type='trex', updates=5, hidden_size_list=[8], ensemble=2"),
+    'drex': (
+        PPO,
+        "type='drex', updates=5, hidden_size_list=[8], clone_updates=5, noise=[1.0, 0.0], episodes_per_noise=2",
+    ),
+}
+
+
+def demonstrations(path: Path) -> str:
+    """Writes episodes of two lengths, as if the shorter one were worse, and returns their path."""
+    columns = record(range(2))
+    length = len(columns['obs'])
+    end = np.isin(np.arange(length), [99, length - 1])
+    np.savez(
+        path,
+        **columns,
+        next_obs=np.roll(columns['obs'], -1, 0),
+        reward=np.ones(length, np.float32),
+        terminated=end,
+        truncated=np.zeros(length, bool),
+    )
+    return str(path)
+
+
+def trained(folder: Path, data: str, case: str, updates: int, resume: Path | None = None) -> dict[str, Any]:
+    folder.mkdir()
+    words, options = CASES[case]
+    model = f'reward_model=dict({options}, data={data!r})'
+    cfg = compiled(*words, model, 'evaluator.eval_freq=10', f'max_train_iter={updates}')
+    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
+        pipeline.run()
+        pipeline.checkpoints.save_latest()
+    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
+    return {name: state[name] for name in ('policy', 'reward_models')}
+
+
+@pytest.mark.parametrize('case', CASES)
+def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
+    data = demonstrations(tmp_path / 'expert.npz')
+    straight = trained(tmp_path / 'straight', data, case, 24)
+    trained(tmp_path / 'half', data, case, 12)
+    assert differences(straight, trained(tmp_path / 'whole', data, case, 24, tmp_path / 'half')) == []
+
+
+BAD = {
+    'none': (PPO, "type='gail'", 'reward_model.gail.data', 'has none'),
+    'missing': (PPO, "type='red', data='expart.npz'", 'reward_model.red.data', "Did you mean 'expert.npz'"),
+    'another env': (
+        PPO,
+        "type='pwil', data='pendulum.npz'",
+        'reward_model.pwil.data',
+        'do not fit CartPole-v1',
+    ),
+    'one rank': (PPO, "type='trex', data='alike.npz'", 'reward_model.trex.data', 'equally good'),
+    'no likelihood': (
+        ('cartpole_dqn',),
+        "type='airl', data='expert.npz'",
+        'policy.type',
+        'how likely actions are',
+    ),
+    'noise': (PPO, "type='drex', data='expert.npz', noise=[0.5]", 'reward_model.drex.noise', 'two different'),
+    'weight': (PPO, "type='gail', data='expert.npz', weight=0", 'reward_model.gail.weight', '(0, inf)'),
+}
+
+
+@pytest.mark.parametrize('case', BAD)
+def test_bad_demonstrations_are_named_before_a_folder_exists(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    demonstrations(tmp_path / 'expert.npz')
+    rows = Batch(obs=np.zeros((4, 3), np.float32), action=np.zeros((4, 1), np.float32))
+    np.savez('pendulum.npz', **rows.columns)
+    equal = dict(record(range(1)))
+    length = len(equal['obs'])
+    flags = {'terminated': np.arange(length) % 50 == 49, 'truncated': np.zeros(length, bool)}
+    np.savez('alike.npz', **equal, **flags, next_obs=equal['obs'], reward=np.ones(length, np.float32))
+    words, options, where, said = BAD[case]
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(RLFrameError, match=re.escape(said)) as found:
+        SerialPipeline(compiled(*words, f'reward_model=dict({options})'))
+    assert where in str(found.value)
+    assert sorted(tmp_path.iterdir()) == before
