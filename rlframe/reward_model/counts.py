@@ -8,15 +8,21 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray
+from rlframe.data.timestep import Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, nearest
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.base import RewardModel, RewardModelConfig
+from rlframe.reward_model.visits import (
+    TABLE,
+    EpisodeVisits,
+    Visits,
+    codes_of,
+    table_of,
+    visit,
+    visits_of,
+)
 from rlframe.utils.field import option
-from rlframe.utils.schema import DICT, array, check_state
-
-Visits = dict[int, int]
-"""Codes of states to numbers of visits."""
+from rlframe.utils.schema import DICT, check_state
 
 
 class CountsConfig(RewardModelConfig):
@@ -32,33 +38,6 @@ class CountsConfig(RewardModelConfig):
         range='(0, inf)',
         doc='size of the cells that floats are rounded to; None: they count as they are',
     )
-
-
-def codes_of(columns: list[Array], cell: float | None = None) -> IntArray:
-    """Returns a number for each row of columns [M, ...], int64 [M]; equal rows have equal numbers.
-
-    Source:
-        Dietzfelbinger, Universal Hashing and k-wise Independent Random Variables via Integer Arithmetic without Primes (1996).
-    """
-    code = np.zeros(len(columns[0]), np.uint64)
-    draw = np.random.default_rng(0)
-    for column in flat_columns(columns):
-        if column.dtype.kind == 'f' and cell is not None:
-            column = np.floor(column / cell).astype(np.int64)
-        if column.dtype.kind == 'f':
-            column = column.astype(np.float64).view(np.uint64)
-        values = column.reshape(len(column), -1).astype(np.uint64)
-        code += values @ draw.integers(1, 2**64, values.shape[1], np.uint64)
-    return code.view(np.int64)
-
-
-def flat_columns(columns: list[Array]) -> list[Array]:
-    """Returns columns without fields: each field of a structured one is a column of its own."""
-    found: list[Array] = []
-    for column in columns:
-        names = column.dtype.names
-        found += [column] if names is None else flat_columns([column[name] for name in names])
-    return [np.ascontiguousarray(column) for column in found]
 
 
 @REWARD_MODEL_REGISTRY.register('counts')
@@ -78,7 +57,7 @@ class Counts(RewardModel):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._run: Visits = {}
-        self._episodes: dict[int, Visits] = {}  # of the running episode of each env
+        self._episodes = EpisodeVisits()
         self._paid: FloatArray = np.zeros(0)  # for the rows that were just collected
 
     @classmethod
@@ -110,46 +89,22 @@ class Counts(RewardModel):
         cfg = self._cfg
         obs = rows['next_obs']
         columns = [obs] if cfg.features is None else [obs[name] for name in cfg.features]
-        marks = zip(
-            codes_of(columns, cfg.cell).tolist(),
-            rows['env_id'].tolist(),
-            rows['episode_step'].tolist(),
-            strict=True,
-        )
+        code = codes_of(columns, cfg.cell)
         count = np.ones(len(rows))
-        for row, (code, env, step) in enumerate(marks):
-            if cfg.episodic:
-                if step == 0 or env not in self._episodes:
-                    self._episodes[env] = {}
-                count[row] *= _visit(self._episodes[env], code)
-            if cfg.lifelong:
-                count[row] *= _visit(self._run, code)
+        if cfg.episodic:
+            count *= self._episodes.count(code, rows)
+        if cfg.lifelong:
+            count *= [visit(self._run, state) for state in code.tolist()]
         self._paid = 1 / np.sqrt(count)
 
     def reward(self, rows: Batch) -> FloatArray:
         return self._paid
 
     def state_dict(self) -> dict[str, Any]:
-        episodes = {str(env): _table(visits) for env, visits in self._episodes.items()}
-        return super().state_dict() | {'run': _table(self._run), 'episodes': episodes}
+        return super().state_dict() | {'run': table_of(self._run), 'episodes': self._episodes.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'run': array('iu', (2, None)), 'episodes': DICT})
+        check_state(state, {'run': TABLE, 'episodes': DICT})
         super().load_state_dict(state)
-        self._run = _visits(state['run'])
-        self._episodes = {int(env): _visits(table) for env, table in state['episodes'].items()}
-
-
-def _visit(visits: Visits, code: int) -> int:
-    """Counts a visit, and returns how many there were."""
-    visits[code] = visits.get(code, 0) + 1
-    return visits[code]
-
-
-def _table(visits: Visits) -> IntArray:
-    """Returns visits as an array [2, n]."""
-    return np.array([list(visits.keys()), list(visits.values())], np.int64).reshape(2, -1)
-
-
-def _visits(table: IntArray) -> Visits:
-    return dict(zip(*table.tolist(), strict=True))
+        self._run = visits_of(state['run'])
+        self._episodes.load_state_dict(state['episodes'])

@@ -101,6 +101,10 @@ CASES = {
         'policy.model.core=lstm',
     ),
     'dqn': ('cartpole_dqn', 'reward_model=dict(counts=dict(cell=0.1), drawn=dict(weight=0.1))'),
+    'dqn networks': (
+        'cartpole_dqn',
+        'reward_model=dict(rnd=dict(batch_size=16), icm=dict(batch_size=16), noveld={}, ngu={})',
+    ),
     'r2d2': ('cartpole_novel_r2d2', COUNTS, 'policy.learn.batch_size=4', 'policy.model.lstm_hidden_size=16'),
 }
 

@@ -10,7 +10,8 @@ from gymnasium import spaces
 
 from rlframe.data import Batch
 from rlframe.data.timestep import EnvSpec
-from rlframe.reward_model.counts import Counts, codes_of
+from rlframe.reward_model.counts import Counts
+from rlframe.reward_model.visits import codes_of
 
 PARTS = np.dtype([('place', np.uint8, (2,)), ('time', np.int64)])
 SPEC = EnvSpec(
