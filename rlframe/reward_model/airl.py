@@ -37,12 +37,11 @@ class AIRL(AdversarialModel):
     """
 
     _cfg: AIRLConfig
-    network: Any
-    reads = 'obs', 'action', 'next_obs', 'terminated'
+    columns = 'obs', 'action', 'next_obs', 'terminated'
     needs_likelihood = True
 
-    def create_network(self) -> torch.nn.Module:
-        from rlframe.reward_model.networks import RewardNet
+    def make_network(self) -> torch.nn.Module:
+        from rlframe.reward_model.reward_net import RewardNet
 
         of_reward = ('obs',) if self._cfg.state_only else ('obs', 'action')
         nets = {
@@ -51,8 +50,8 @@ class AIRL(AdversarialModel):
         }
         return torch.nn.ModuleDict(nets)
 
-    def columns(self, rows: Batch) -> Rows:
-        return super().columns(rows) | {'log_prob': self.log_probs(rows)}
+    def read(self, rows: Batch) -> dict[str, Any]:
+        return super().read(rows) | {'log_prob': self.log_probs(rows)}
 
     def logit(self, rows: Rows) -> torch.Tensor:
         shaping = self.network['shaping']
@@ -61,5 +60,5 @@ class AIRL(AdversarialModel):
         logit: torch.Tensor = advantage - rows['log_prob']
         return logit
 
-    def loss(self, agent: Rows, expert: Rows) -> torch.Tensor:
+    def contrast(self, agent: Rows, expert: Rows) -> torch.Tensor:
         return discriminator_loss(self.logit(agent), self.logit(expert))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -74,21 +74,22 @@ class GAIL(AdversarialModel):
     """
 
     _cfg: GAILConfig
-    network: Any
 
-    def create_network(self) -> torch.nn.Module:
-        from rlframe.reward_model.networks import RewardNet
+    def make_network(self) -> torch.nn.Module:
+        from rlframe.reward_model.reward_net import RewardNet
 
         sizes, activation = self._cfg.hidden_size_list, self._cfg.activation
-        return RewardNet(self.spec, self.demonstrations, self.reads, sizes, activation=activation)
+        return RewardNet(self.spec, self.demonstrations, self.columns, sizes, activation=activation)
 
-    def loss(self, agent: Rows, expert: Rows) -> torch.Tensor:
+    def contrast(self, agent: Rows, expert: Rows) -> torch.Tensor:
         features, layers = self.network.features, self.network.layers
         of_agent, of_expert = features(agent), features(expert)
         loss = discriminator_loss(layers(of_agent), layers(of_expert))
         if self._cfg.gradient_penalty:
-            share = torch.from_numpy(self.rng.random((len(of_agent), 1), np.float32)).to(self.device)
-            loss = loss + self._cfg.gradient_penalty * gradient_penalty(layers, of_agent, of_expert, share)
+            count = min(len(of_agent), len(of_expert))
+            share = torch.from_numpy(self.rng.random((count, 1), np.float32)).to(self.device)
+            penalty = gradient_penalty(layers, of_agent[:count], of_expert[:count], share)
+            loss = loss + self._cfg.gradient_penalty * penalty
         return loss
 
     def logit(self, rows: Rows) -> torch.Tensor:

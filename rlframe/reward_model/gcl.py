@@ -45,19 +45,18 @@ class GCL(AdversarialModel):
     """
 
     _cfg: AdversarialConfig
-    network: Any
     needs_likelihood = True
     _level = 0.0  # running mean of the costs of demonstrations
 
-    def create_network(self) -> torch.nn.Module:
-        from rlframe.reward_model.networks import RewardNet
+    def make_network(self) -> torch.nn.Module:
+        from rlframe.reward_model.reward_net import RewardNet
 
-        return RewardNet(self.spec, self.demonstrations, self.reads, self._cfg.hidden_size_list)
+        return RewardNet(self.spec, self.demonstrations, self.columns, self._cfg.hidden_size_list)
 
-    def columns(self, rows: Batch) -> Rows:
-        return super().columns(rows) | {'log_prob': self.log_probs(rows)}
+    def read(self, rows: Batch) -> dict[str, Any]:
+        return super().read(rows) | {'log_prob': self.log_probs(rows)}
 
-    def loss(self, agent: Rows, expert: Rows) -> torch.Tensor:
+    def contrast(self, agent: Rows, expert: Rows) -> torch.Tensor:
         of_agent, of_expert = self.network(agent), self.network(expert)
         self._level += SHARE * (float(of_expert.detach().mean()) - self._level)
         sampled = torch.cat([of_agent, of_expert])

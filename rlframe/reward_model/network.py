@@ -71,7 +71,7 @@ class NetworkRewardModel(RewardModel):
         reader: Any = make_reader(space, 'relu', []) if is_small else None
         self._reader: Any = reader.to(self.device) if isinstance(reader, torch.nn.Module) else reader
         """Returns vectors of observations that are no large images."""
-        is_normed = is_small and cfg.obs_norm
+        is_normed = is_small and cfg.get('obs_norm', False)
         self._moments = RunningMoments((int(reader.size),), np.float32) if is_normed else None
         # network and optimizer
         with drawing_weights(torch.Generator(), seed):
@@ -112,7 +112,7 @@ class NetworkRewardModel(RewardModel):
         return ((found - mean.to(self.device)) / std.to(self.device)).clamp(-OBS_CLIP, OBS_CLIP)
 
     def _vectors(self, obs: Array) -> Any:
-        found = _on(to_tensor(np.asarray(obs)), self.device)
+        found = on_device(to_tensor(np.asarray(obs)), self.device)
         return found if self._reader is None else self._reader(found)
 
     def collected(self, rows: Batch) -> None:
@@ -130,28 +130,30 @@ class NetworkRewardModel(RewardModel):
         for _ in range(int(self._due)):
             self._due -= 1
             batch = held[self.rng.integers(len(held), size=min(self._cfg.batch_size, len(held)))]
-            loss: Any = self.loss({name: self.column(name, batch[name]) for name in self.columns})
+            loss: Any = self.loss(self.read(batch))
             self._optimizer.zero_grad(set_to_none=True)
             loss.backward()
             self._optimizer.step()
             losses.append(loss.item())
         return {'loss': float(np.mean(losses))} if losses else {}
 
+    def read(self, rows: Batch) -> dict[str, Any]:
+        """Returns the columns of rows that the loss reads, as tensors on the device."""
+        return {name: self.column(name, rows[name]) for name in self.columns}
+
     def column(self, name: str, column: Array) -> Any:
         """Returns a column of rows as a tensor on the device; observations as ``inputs`` returns them."""
         return (
-            self.inputs(column) if name.endswith('obs') else _on(to_tensor(np.asarray(column)), self.device)
+            self.inputs(column)
+            if name.endswith('obs')
+            else on_device(to_tensor(np.asarray(column)), self.device)
         )
 
     def by_pieces(self, rows: Batch, function: Any) -> FloatArray:
         """Returns what a function of columns, as tensors, returns for each row, [M, ...], without gradients."""
-        found = []
+        starts = range(0, len(rows), PIECE)
         with torch.no_grad():
-            for start in range(0, len(rows), PIECE):
-                part = rows[start : start + PIECE]
-                found.append(
-                    function({name: self.column(name, part[name]) for name in self.columns}).cpu().numpy()
-                )
+            found = [function(self.read(rows[start : start + PIECE])).cpu().numpy() for start in starts]
         return np.concatenate(found)
 
     def state_dict(self) -> dict[str, Any]:
@@ -178,8 +180,8 @@ class NetworkRewardModel(RewardModel):
             self._moments.load_state_dict(state['moments'])
 
 
-def _on(tensor: Any, device: str) -> Any:
+def on_device(tensor: Any, device: str) -> Any:
     """Returns a tensor, or a dict of tensors, on a device."""
     if isinstance(tensor, dict):
-        return {name: _on(part, device) for name, part in tensor.items()}
+        return {name: on_device(part, device) for name, part in tensor.items()}
     return tensor.to(device)

@@ -100,7 +100,9 @@ class RewardModels:
         return samples if bonus is None else samples.replace(**{BONUS: bonus})
 
     def pay_sampled(self, batch: Batch) -> Batch:
-        """Returns a batch of a replay buffer whose rewards contain what the models pay."""
+        """Returns a batch of a replay buffer whose rewards contain what the models pay; rounds were paid when they were collected."""
+        if self._rounds:
+            return batch
         reward = 0.0 if self._replaces else batch['reward']
         if BONUS in batch:
             reward = reward + batch[BONUS]

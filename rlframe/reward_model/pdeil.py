@@ -10,10 +10,10 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError
 from rlframe.registry import REWARD_MODEL_REGISTRY
-from rlframe.reward_model.base import RewardModel
-from rlframe.reward_model.demonstrations import DemonstrationConfig, Recent, demonstrations
+from rlframe.reward_model.base import RewardModel, RewardModelConfig
+from rlframe.reward_model.demonstrations import DATA, demonstrations
 from rlframe.utils.field import option
-from rlframe.utils.schema import DICT, check_state
+from rlframe.utils.schema import array, check_state
 
 RIDGE = 1e-3
 """Variance that is added to each number, in units of the demonstrations, so that no density is without bound."""
@@ -21,11 +21,12 @@ LARGEST = 20.0
 """Largest logarithm of a reward."""
 
 
-class PDEILConfig(DemonstrationConfig):
+class PDEILConfig(RewardModelConfig):
     """Options of ``pdeil``."""
 
+    data: Any = option(DATA)
     alpha: float = option(0.5, range='(0, 1]', doc='share of demonstrations in the divisor', may_change=True)
-    recent_size: int = option(
+    memory: int = option(
         10_000, range='[1, inf)', unit='rows', doc='rows of the agent that its density is of, the newest ones'
     )
 
@@ -94,7 +95,7 @@ class PDEIL(RewardModel):
     replaces_reward = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        from rlframe.reward_model.networks import Features
+        from rlframe.reward_model.reward_net import Features
 
         super().__init__(*args, **options)
         rows = demonstrations(self._cfg.data, self.spec)
@@ -102,8 +103,7 @@ class PDEIL(RewardModel):
         obs = self._features.vectors(rows)
         self._of_states = Gaussian.of(obs)
         self._of_both = JointDensity(obs, self._actions(rows))
-        self.recent = Recent(self._cfg.recent_size)
-        """States of the newest rows of the agent."""
+        self._kept: FloatArray = obs[:0]  # states of the newest rows of the agent, [n, S]
         self._of_agent: Gaussian | None = None
 
     @classmethod
@@ -120,10 +120,10 @@ class PDEIL(RewardModel):
         return action if action.ndim == 1 else np.clip(action, -1, 1)
 
     def collected(self, rows: Batch) -> None:
-        self.recent.push({'obs': self._features.vectors(rows)})
+        self._kept = np.concatenate([self._kept, self._features.vectors(rows)])[-self._cfg.memory :]
 
     def learn(self) -> dict[str, float]:
-        self._of_agent = Gaussian.of(self.recent.rows()['obs'])
+        self._of_agent = Gaussian.of(self._kept)
         return {}
 
     def reward(self, rows: Batch) -> FloatArray:
@@ -140,11 +140,11 @@ class PDEIL(RewardModel):
         return paid
 
     def state_dict(self) -> dict[str, Any]:
-        return super().state_dict() | {'recent': self.recent.state_dict()}
+        return super().state_dict() | {'kept': self._kept}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        check_state(state, {'recent': DICT})
+        check_state(state, {'kept': array('f', (None, self._features.size))})
         super().load_state_dict(state)
-        self.recent.load_state_dict(state['recent'])
-        if len(self.recent):
+        self._kept = state['kept']
+        if len(self._kept):
             self.learn()

@@ -10,15 +10,16 @@ import numpy as np
 from rlframe.data.timestep import Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError
 from rlframe.registry import REWARD_MODEL_REGISTRY
-from rlframe.reward_model.base import RewardModel
-from rlframe.reward_model.demonstrations import DemonstrationConfig, demonstrations
+from rlframe.reward_model.base import RewardModel, RewardModelConfig
+from rlframe.reward_model.demonstrations import DATA, demonstrations
 from rlframe.utils.field import option
 from rlframe.utils.schema import DICT, array, check_state, part
 
 
-class PWILConfig(DemonstrationConfig):
+class PWILConfig(RewardModelConfig):
     """Options of ``pwil``."""
 
+    data: Any = option(DATA)
     normalize: bool = option(
         False, doc='whether what it pays is divided by its running standard deviation first', may_change=True
     )
@@ -71,7 +72,7 @@ class PWIL(RewardModel):
     is_stored = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        from rlframe.reward_model.networks import Features
+        from rlframe.reward_model.reward_net import Features
 
         super().__init__(*args, **options)
         rows = demonstrations(self._cfg.data, self.spec)

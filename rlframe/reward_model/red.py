@@ -12,8 +12,8 @@ from rlframe.data.timestep import Batch, FloatArray
 from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import HIDDEN_SIZES
 from rlframe.registry import REWARD_MODEL_REGISTRY
-from rlframe.reward_model.base import RewardModel
-from rlframe.reward_model.demonstrations import DemonstrationConfig, demonstrations
+from rlframe.reward_model.base import RewardModel, RewardModelConfig
+from rlframe.reward_model.demonstrations import DATA, demonstrations
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import FLAG, NETWORK, NUMBER, check_state
@@ -23,9 +23,10 @@ AT_HOME = 0.1
 """Minus the logarithm of what a demonstration earns, on average, if no sigma is given."""
 
 
-class REDConfig(DemonstrationConfig):
+class REDConfig(RewardModelConfig):
     """Options of ``red``."""
 
+    data: Any = option(DATA)
     normalize: bool = option(
         False, doc='whether what it pays is divided by its running standard deviation first', may_change=True
     )
@@ -57,7 +58,7 @@ class RED(RewardModel):
     replaces_reward = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        from rlframe.reward_model.networks import RewardNet, tensors
+        from rlframe.reward_model.reward_net import RewardNet, tensors
 
         super().__init__(*args, **options)
         cfg = self._cfg

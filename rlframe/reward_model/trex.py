@@ -13,8 +13,8 @@ from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import HIDDEN_SIZES
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.adversarial import FORM, reward_of
-from rlframe.reward_model.base import RewardModel
-from rlframe.reward_model.demonstrations import DemonstrationConfig
+from rlframe.reward_model.base import RewardModel, RewardModelConfig
+from rlframe.reward_model.demonstrations import DATA
 from rlframe.reward_model.ranked import Snippets, preference_loss, ranked_episodes
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -27,9 +27,10 @@ TESTS = 256
 """Pairs by which a trained network is judged."""
 
 
-class TREXConfig(DemonstrationConfig):
+class TREXConfig(RewardModelConfig):
     """Options of ``trex``."""
 
+    data: Any = option(DATA)
     ranked_by: Literal['return', 'order'] = option(
         'return', doc="rank of an episode: its 'return', or the 'order' of several data, the worst first"
     )
@@ -64,7 +65,7 @@ class TREX(RewardModel):
     replaces_reward = True
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        from rlframe.reward_model.networks import RewardNet, tensors
+        from rlframe.reward_model.reward_net import RewardNet, tensors
 
         super().__init__(*args, **options)
         cfg = self._cfg

@@ -19,10 +19,18 @@ from rlframe.run.read_checkpoint import load_checkpoint
 
 PPO = ('cartpole_ppo', 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2')
 SAC = ('cartpole_sac_discrete', 'policy.random_collect_size=100', 'policy.learn.batch_size=16')
+REPLAYED = (
+    *('lunarlander_ppo_offpolicy', 'env.env_id=CartPole-v1', 'env.collector_env_num=8', 'env.stop_value=500'),
+    *('policy.collect.n_sample=48', 'policy.learn.batch_size=16', 'policy.learn.update_per_collect=4'),
+)
 ADVERSARIAL = 'batch_size=16, hidden_size_list=[8], update_per_collect=2'
 CASES = {
     'gail': (PPO, f"type='gail', {ADVERSARIAL}"),
     'gail off-policy': (SAC, f"type='gail', {ADVERSARIAL}"),
+    'gail of replayed rounds': (
+        REPLAYED,
+        f"type='gail', {ADVERSARIAL}",
+    ),
     'airl': (PPO, f"type='airl', {ADVERSARIAL}"),
     'airl off-policy': (SAC, f"type='airl', {ADVERSARIAL}"),
     'gcl': (PPO, f"type='gcl', {ADVERSARIAL}"),

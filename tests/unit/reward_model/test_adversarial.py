@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_the_loss_of_costs_weighs_samples_by_their_probability() -> None:
 
 def test_the_logit_of_airl_is_a_shaped_reward_minus_the_likelihood() -> None:
     model = made('airl', random_rows(12), discount_factor=0.9)
-    rows = model.columns(random_rows(6, seed=1))
+    rows = model.read(random_rows(6, seed=1))
     with torch.no_grad():
         reward, now, later = (
             part.numpy()
@@ -104,11 +105,11 @@ def test_rows_like_demonstrations_earn_more_than_those_of_the_agent(kind: str) -
 
 @pytest.mark.parametrize('kind', ['gail', 'airl', 'gcl'])
 def test_a_loaded_model_learns_on_as_the_saved_one(kind: str) -> None:
-    first, second = (made(kind, one_sided(3), update_per_collect=3, recent_size=40) for _ in range(2))
+    first, second = (made(kind, one_sided(3), update_per_collect=3, memory=40) for _ in range(2))
     for seed in range(3):
         first.collected(random_rows(24, seed))
         first.learn()
-    second.load_state_dict(first.state_dict())
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
     rewards = []
     for model in (first, second):
         model.collected(random_rows(24, seed=9))

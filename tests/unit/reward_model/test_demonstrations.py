@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -14,8 +12,8 @@ from policy_toys import OBS, PLAIN, random_rows
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.registry import REWARD_MODEL_REGISTRY
-from rlframe.reward_model.demonstrations import Recent, demonstrations
-from rlframe.reward_model.networks import CLIP, Features, RewardNet, tensors
+from rlframe.reward_model.demonstrations import demonstrations
+from rlframe.reward_model.reward_net import CLIP, Features, RewardNet, tensors
 
 FROM_DATA = ['gail', 'airl', 'pwil', 'red', 'pdeil', 'trex', 'gcl']
 
@@ -64,25 +62,3 @@ def test_images_are_read_by_convolutions() -> None:
     network = RewardNet(spec, rows, ('obs', 'action'), [8])
     output = network(tensors(rows, ('obs', 'action')))
     assert output.shape == (3,) and torch.isfinite(output).all()
-
-
-def test_only_the_newest_rows_are_kept() -> None:
-    recent, other = Recent(5), Recent(5)
-    for start, count in ((0, 3), (3, 4), (7, 1)):
-        recent.push({'number': np.arange(start, start + count)})
-    assert sorted(recent.rows()['number'].tolist()) == [3, 4, 5, 6, 7]
-    other.load_state_dict(recent.state_dict())
-    for each in (recent, other):
-        each.push({'number': np.array([8, 9])})
-    assert recent.rows()['number'].tolist() == other.rows()['number'].tolist()
-    recent.push({'number': np.arange(20, 40)})
-    assert sorted(recent.rows()['number'].tolist()) == [35, 36, 37, 38, 39]
-    assert len(recent) == 5
-
-
-def test_columns_with_fields_are_kept_as_well() -> None:
-    obs: Any = np.zeros(3, [('a', np.float32), ('b', np.int64, (2,))])
-    obs['a'] = [1, 2, 3]
-    recent = Recent(2)
-    recent.push({'obs': obs})
-    assert sorted(recent.rows()['obs']['a'].tolist()) == [2, 3]

@@ -1,4 +1,4 @@
-"""Networks of reward models: what they read of rows, and hidden layers behind it."""
+"""Networks of reward models that learn from demonstrations: what they read of rows, and hidden layers behind it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import nn
 from rlframe.data.timestep import Batch, EnvSpec, FloatArray, to_tensor
 from rlframe.model.core import MLP
 from rlframe.model.encoder import Flatten, OneHot, Reader, make_reader
+from rlframe.reward_model.network import on_device
 
 CLIP = 10.0
 """Largest distance from the mean of the demonstrations, in standard deviations."""
@@ -104,13 +105,7 @@ def _is_trained(reader: Any) -> bool:
 
 def tensors(rows: Batch, reads: Sequence[str], device: Any = 'cpu') -> dict[str, Any]:
     """Returns columns of rows as tensors on a device; those with fields become dicts of tensors."""
-    return {name: _moved(to_tensor(rows[name]), device) for name in reads}
-
-
-def _moved(column: Any, device: Any) -> Any:
-    if isinstance(column, dict):
-        return {name: _moved(part, device) for name, part in column.items()}
-    return column.to(device)
+    return {name: on_device(to_tensor(rows[name]), device) for name in reads}
 
 
 class RewardNet(nn.Module):
