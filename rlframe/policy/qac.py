@@ -195,7 +195,7 @@ class QACPolicy(Policy):
         Reinforcement Learning (2019), section 3.
     """
 
-    _cfg: TDConfig
+    _cfg: Any
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
     supported_actions = 'Box'
     network_arguments = {**ATOMS, 'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}

@@ -214,10 +214,10 @@ def test_bits_do_not_depend_on_where_arrays_lie_in_memory(make: Make, name: str)
     spec, offset = spec_for(name), 20
     wide = EnvSpec(gymnasium.spaces.Box(-3, 3, (17,), np.float32), spec.action_space, name='Wide')
     env = BaseEnvManager([partial(WideEnv, spec.action_space)] * 4)
-    data = collected(make(wide), env=env)
     obs = np.random.default_rng(0).standard_normal((3, 17), np.float32)
     small = {'model': {'encoder_hidden_size_list': [8]}}  # sizes that BLAS sums in an order of its own
     cfg = small if 'encoder_hidden_size_list' in POLICY_REGISTRY.get(name).default_config().model else None
+    data = collected(make(wide, cfg=cfg), env=env)
     ends = []
     for begin in (0, offset):
         policy = make(wide, cfg=cfg)

@@ -25,6 +25,10 @@ FOLDER = ROOT / 'tests' / 'errors'
 REMEDY = (
     'If the new text is right, run `pytest --rewrite-errors` on the file of the test and read the difference'
 )
+LISTS = re.compile(
+    r"((?:Registered|imported): )\[[^\]]*\]|((?:these policies have it|Policies that fit): )[\w, ]+|(choose from )'[\w', ]+"
+)
+"""Lists of parts: another part, which a test of this process may have registered, is to change no text."""
 Texts = dict[str, dict[str, list[str]]]
 """By module and test, the texts in the order in which the test provokes them."""
 
@@ -148,9 +152,7 @@ def without_places(text: str, item: Any) -> str:
     base = item.config._tmp_path_factory.getbasetemp()
     text = re.sub(rf'(?:{re.escape(str(base))}|{re.escape(str(base.resolve()))})/[\w-]+', '<tmp>', text)
     text = text.replace(str(ROOT), '<rlframe>').replace(sys.prefix, '<python>')
-    text = re.sub(
-        r'imported: \[[^\]]*\]', 'imported: <any>', text
-    )  # other tests of this process register parts, too
+    text = LISTS.sub(lambda found: next(filter(None, found.groups())) + '<any>', text)
     text = re.sub(r'\b0x[0-9a-f]{6,}\b', '0x<address>', text)
     text = re.sub(r'\bpid("?:?) \d+', r'pid\1 <pid>', text)
     text = re.sub(r'(<rlframe>/\S+\.py|\(\w+\.py):\d+', r'\1:<line>', text)

@@ -293,3 +293,24 @@ def project(
     distance = (place[:, None, :] - number[:, None]).abs_()  # [B, M, M]
     share = distance.neg_().add_(1).clamp_(min=0)
     return (share @ probability[:, :, None])[:, :, 0]
+
+
+SPREAD = 0.75
+"""Standard deviation of a smoothed return, in units of the distance of atoms."""
+
+
+def smoothed(value: torch.Tensor, support: torch.Tensor) -> torch.Tensor:
+    """Returns a Gaussian around each of some returns as a distribution over ``support``.
+
+    Returns, float32 [B], are clipped at the ends of the support, which are in rising order and evenly spaced, float32 [M]; each
+    row of the answer, float32 [B, M], sums to 1.
+
+    Source:
+        Farebrother et al., Stop Regressing: Training Value Functions via Classification for Scalable Deep RL (2024), HL-Gauss.
+    """
+    gap = (support[-1] - support[0]) / (len(support) - 1)
+    edges = torch.cat([support - gap / 2, support[-1:] + gap / 2])
+    value = value.clamp(support[0], support[-1])
+    below = torch.special.erf((edges - value[:, None]) / (SPREAD * gap * 2**0.5))
+    share = below.diff(dim=1)
+    return share / share.sum(1, keepdim=True)
