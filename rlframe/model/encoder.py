@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import gymnasium
@@ -37,6 +38,10 @@ NATURE_SIZE = 36
 """Least height and width that Nature's convolutions leave something of."""
 MOST_CHANNELS = 4
 """Channel counts of images: grayscale, RGB, RGBA."""
+SYMBOLS = 16
+"""Symbols of each kind that a grid of symbols is read to have."""
+GRID_CHANNELS, GRID_KERNEL = (16, 32, 32), 3
+"""Numbers that the symbols of a cell become, channels of the convolutions behind them, and their kernel size."""
 SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
@@ -196,6 +201,52 @@ class ImageEncoder(nn.Module):
         return (torch.relu_(features) if self._is_residual else features).flatten(1)
 
 
+class GridEncoder(nn.Module):
+    """Reads small grids of symbols: the symbols of a cell are embedded and summed, and two convolutions read the cells.
+
+    ``space`` is a Box of 3 axes whose last or, unless ``is_hwc``, first one lists the symbols of a cell; symbols from
+    ``SYMBOLS`` on count as the last one. ``width`` is the factor of all channels.
+    """
+
+    _first: torch.Tensor
+
+    def __init__(
+        self, space: gymnasium.Space[Any], encoder: NamedEncoder, is_hwc: bool, activation: str
+    ) -> None:
+        super().__init__()
+        channels, *size = _chw(space.shape or (), is_hwc)
+        self._is_hwc = is_hwc
+        self._activation = ACTIVATIONS[activation]
+        embedded, *convolved = (encoder.channels(count) for count in GRID_CHANNELS)
+        self.symbols = nn.Embedding(channels * SYMBOLS, embedded)
+        nn.init.normal_(self.symbols.weight, std=channels**-0.5)
+        self.register_buffer('_first', torch.arange(channels) * SYMBOLS, persistent=False)
+        self.layers = nn.ModuleList()
+        for before, after in pairwise([embedded, *convolved]):
+            kernel = min(GRID_KERNEL, *size)
+            self.layers.append(nn.Conv2d(before, after, kernel))
+            size = [length - kernel + 1 for length in size]
+        self.size = convolved[-1] * size[0] * size[1]
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        cells = obs if self._is_hwc else obs.movedim(1, -1)
+        symbols = cells.long().clamp_(0, SYMBOLS - 1) + self._first
+        features = self.symbols(symbols).sum(-2).movedim(-1, 1)
+        for layer in self.layers:
+            features = self._activation(layer(features))
+        return features.flatten(1)
+
+
+class Bytes:
+    """Reads a vector of bytes, such as a text, as numbers in [0, 1]."""
+
+    def __init__(self, space: gymnasium.Space[Any]) -> None:
+        self.size = int(np.prod(space.shape or (1,)))
+
+    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs.reshape(obs.shape[0], -1).float() / 255
+
+
 class Fields(nn.Module):
     """Reads each part of a Dict or Tuple and puts the vectors side by side."""
 
@@ -245,6 +296,10 @@ def make_reader(
             return Fields({n: read(p, field_path(path, n)) for n, p in parts.items() if n != hidden})
         if isinstance(part, gymnasium.spaces.Discrete | gymnasium.spaces.MultiDiscrete):
             return OneHot(part)
+        if isinstance(conv_layers, NamedEncoder) and conv_layers.name == 'grid':
+            if len(part.shape or ()) == 3:
+                return GridEncoder(part, conv_layers, is_hwc(part.shape or (), image_layout), activation)
+            return Bytes(part) if part.dtype == np.uint8 else Flatten(part)
         if any(True for _ in image_parts(part)):
             hwc = is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers

@@ -183,10 +183,10 @@ class ImageModel(ModelConfig):
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES)
     activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('relu', doc='nonlinearity')
-    encoder: Literal['auto', 'nature', 'impala'] = option(
+    encoder: Literal['auto', 'nature', 'impala', 'grid'] = option(
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
-        " et al. 2018, fig. 3); 'auto': as conv_layers says",
+        " et al. 2018, fig. 3), 'grid' for small grids of symbols, which are embedded; 'auto': as conv_layers says",
     )
     encoder_width: float = option(
         1.0, range='(0, 16]', doc='factor of the channels of a named encoder', rule=_with_a_name

@@ -65,6 +65,25 @@ def test_without_images_a_vector_is_what_gymnasium_flattens_to(
     np.testing.assert_array_equal(read(rows).numpy(), expected.astype(np.float32))
 
 
+def test_symbols_of_a_grid_are_embedded_each_kind_by_itself() -> None:
+    space = spaces.Dict(
+        image=spaces.Box(0, 255, (7, 7, 3), np.uint8),
+        mission=spaces.Box(0, 255, (5,), np.uint8),
+        direction=spaces.Discrete(4),
+    )
+    read = make_reader(space, 'relu', NamedEncoder('grid'))
+    assert read.size == 4 + 3 * 3 * 32 + 5
+    _, rows = batch(space)
+    rows['image'] = rows['image'] % 11
+    whole = read(rows)
+    for number in (rows['mission'][0] / 255).tolist():
+        assert number in whole[0].tolist()
+    for channel in range(3):
+        changed = rows['image'].clone()
+        changed[:, 3, 3, channel] += 1
+        assert not torch.equal(read(rows | {'image': changed}), whole)
+
+
 @pytest.mark.parametrize('kind', OBS)
 def test_gradients_reach_every_weight_and_copies_are_their_own(kind: str) -> None:
     space = OBS[kind][0]
