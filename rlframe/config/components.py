@@ -149,7 +149,7 @@ def find_schema(tree: Tree, errors: list[ConfigError]) -> tuple[dict[str, Any], 
         if part.name == 'collector' and name == 'dataset':
             _read_whole_batches(options['policy']['collect'])
     if tree.get(REWARD_MODELS):
-        keep_rows(options['policy']['collect'])
+        keep_rows(options['policy']['collect'], tree)
     return classes, options
 
 

@@ -61,12 +61,19 @@ def open_reward_models(tree: Tree, errors: list[ConfigError]) -> None:
         tree[REWARD_MODELS] = found
 
 
-def keep_rows(collect: Options) -> None:
-    """Lets training samples carry what reward models read."""
-    for section, name in ((collect, 'keep_rows'), (collect.get('collector', {}), 'mark_episodes')):
+def keep_rows(collect: Options, tree: Tree) -> None:
+    """Lets training samples carry what the reward models of a tree read."""
+    collector = collect.get('collector', {})
+    infos = [name for _, options in raw_items(tree[REWARD_MODELS]) for name in options.get('infos') or ()]
+    defaults = (
+        (collect, 'keep_rows', True),
+        (collector, 'mark_episodes', True),
+        (collector, 'info_columns', list(dict.fromkeys(infos))),
+    )
+    for section, name, default in defaults:
         field = section.get(name)
         if isinstance(field, Field) and not field.choices:
-            section[name] = dataclasses.replace(field, default=True)
+            section[name] = dataclasses.replace(field, default=default)
 
 
 def pays_rows(known: Mapping[str, Any], is_recurrent: bool) -> Iterator[ConfigError]:

@@ -30,8 +30,13 @@ class CountsConfig(RewardModelConfig):
 
     episodic: bool = option(True, doc='whether visits in the running episode count')
     lifelong: bool = option(True, doc='whether visits in the whole run count')
+    once: bool = option(False, doc='whether only the first visit in an episode is paid')
     features: list[str] | None = option(
         None, doc='parts of the observation that tell states apart; None: the whole observation'
+    )
+    infos: list[str] = option(
+        [],
+        doc='numbers in infos of the env that tell states apart, such as agent_pos; without features, they alone',
     )
     cell: float | None = option(
         None,
@@ -45,6 +50,9 @@ class Counts(RewardModel):
     """Pays 1 / sqrt(n) for the n-th visit of a state; with both kinds of counts, the product of both.
 
         r(s') = 1 / sqrt(N_episode(s') N_run(s'))
+
+    With ``once``, later visits of an episode are worth nothing, so a long episode is not worth more than a short one that sees
+    the same states.
 
     Source:
         Strehl & Littman, An Analysis of Model-Based Interval Estimation for Markov Decision Processes (2008), section 3;
@@ -88,14 +96,19 @@ class Counts(RewardModel):
     def collected(self, rows: Batch) -> None:
         cfg = self._cfg
         obs = rows['next_obs']
-        columns = [obs] if cfg.features is None else [obs[name] for name in cfg.features]
+        is_whole = cfg.features is None and not cfg.infos
+        columns = [obs] if is_whole else [obs[name] for name in cfg.features or ()]
+        columns += [rows[name] for name in cfg.infos]
         code = codes_of(columns, cfg.cell)
+        in_episode = self._episodes.count(code, rows)
         count = np.ones(len(rows))
         if cfg.episodic:
-            count *= self._episodes.count(code, rows)
+            count *= in_episode
         if cfg.lifelong:
             count *= [visit(self._run, state) for state in code.tolist()]
         self._paid = 1 / np.sqrt(count)
+        if cfg.once:
+            self._paid[in_episode > 1] = 0.0
 
     def reward(self, rows: Batch) -> FloatArray:
         return self._paid

@@ -93,7 +93,8 @@ class ICM(InverseModel):
         return (foreseen - after).square().sum(1) / 2
 
     def loss(self, rows: Mapping[str, Any]) -> torch.Tensor:
-        share, action = self._cfg.forward_share, rows['action']
+        share = self._cfg.forward_share
+        action = rows['action']
         before, after = (self.network['encoder'](rows[name]) for name in ('obs', 'next_obs'))
         inverse = self.inverse_loss(before, after, action)
         return (1 - share) * inverse + share * self.surprise(before, after, action).mean()

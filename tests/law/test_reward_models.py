@@ -8,13 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from fakes import CountingEnv, config_pair
 from gymnasium import spaces
 from parallel_parts import compiled
 from runs import differences
 
+from rlframe import config
 from rlframe.data import Batch
 from rlframe.data.timestep import EnvSpec, FloatArray
-from rlframe.errors import ConfigError, RegistryError
+from rlframe.errors import ConfigError, EnvError, RegistryError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.registry import REWARD_MODEL_REGISTRY
@@ -144,6 +146,33 @@ def test_sampled_rows_are_paid_anew_and_replaced_rewards_are_gone() -> None:
             {'own': {'type': kind, 'normalize': False, 'weight': 0.5}}, SPEC, policy.learn_mode, True
         )
         assert models.pay_sampled(batch)['reward'].tolist() == expected
+
+
+class Placed(CountingEnv):
+    """Counts steps, and says so in its info."""
+
+    def step(self, action: Any) -> Any:
+        obs, reward, terminated, truncated, info = super().step(action)
+        return obs, reward, terminated, truncated, info | {'place': np.array([self.step_number, 7])}
+
+
+@pytest.mark.parametrize('policy', ['dqn', 'ppo'])
+def test_rows_carry_what_infos_say(policy: str, cwd: Path) -> None:
+    section = {'counts': {'infos': ['place'], 'normalize': False, 'lifelong': False}}
+    cfg = config.compile_config(*config_pair(policy, Placed, reward_model=section, max_train_iter=20))
+    with SerialPipeline(cfg) as pipeline:
+        pipeline.run()
+        assert pipeline.reward_models is not None
+        assert (
+            pipeline.reward_models.metrics()['reward_model/counts/mean'] == 1.0
+        )  # each step is at a place of its own
+
+
+def test_a_name_that_no_info_has_is_said(cwd: Path) -> None:
+    section = {'counts': {'infos': ['plac']}}
+    cfg = config.compile_config(*config_pair('dqn', Placed, reward_model=section, max_train_iter=20))
+    with SerialPipeline(cfg) as pipeline, pytest.raises(EnvError, match="Did you mean 'place'"):
+        pipeline.run()
 
 
 BAD = {

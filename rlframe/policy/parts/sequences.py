@@ -13,20 +13,10 @@ from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 
 Rows = dict[str, Any]
 """What an update reads: names to tensors [B, ...], or to nested dicts of them."""
-KEPT = (
-    'obs',
-    'next_obs',
-    'action',
-    'reward',
-    'terminated',
-    'truncated',
-    'env_id',
-    'episode_step',
-    'collect_iter',
-)
-"""Columns of rows that training samples may carry."""
+OF_ACTING = 'logit', 'state', 'mask'
+"""Columns that tell how a policy acted, not what happened."""
 MARKS = 'env_id', 'episode_step', 'collect_iter'
-"""Those that are of samples as well."""
+"""Columns of rows that are of training samples as well."""
 
 
 def take(obs: Any, index: Any) -> Any:
@@ -114,7 +104,7 @@ def keeping_rows(get_train_sample: Callable[[Batch], Batch], block: Batch) -> Ba
     samples = get_train_sample(block.replace(collect_iter=index))
     row = np.asarray(samples['collect_iter'])
     order = np.lexsort((row, row % shape[1]))
-    kept = {name: flat(block[name])[row[order]] for name in KEPT if name in block}
+    kept = {name: flat(column)[row[order]] for name, column in block.items() if name not in OF_ACTING}
     marks = {name: kept.pop(name) for name in MARKS}
     return samples[order].replace(**marks, rows=Batch(kept))
 

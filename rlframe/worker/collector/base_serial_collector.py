@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ from rlframe.data.faces import attribute_of
 from rlframe.data.recorder import step_columns
 from rlframe.data.timestep import Array, FloatArray, IntArray
 from rlframe.data.trajectory import TrajectoryRecorder
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, EnvError, nearest
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress
 from rlframe.utils.every import interval
@@ -272,6 +272,9 @@ class SerialCollectorConfig(Section):
         False,
         doc="add the columns env_id and episode_step, by which a replay buffer 'sequence' finds the steps of an episode",
     )
+    info_columns: list[str] = option(
+        [], doc='names of numbers in infos that rows carry as columns of their own; reward models read them'
+    )
 
 
 class SerialCollector(ISerialCollector):
@@ -289,6 +292,7 @@ class SerialCollector(ISerialCollector):
 
     def _prepare(self) -> None:
         self._mark_episodes: bool = self._cfg.mark_episodes
+        self._info_columns: list[str] = self._cfg.info_columns
         self._max_episode_len: int = self._cfg.max_episode_len
         self._log = EpisodeLog(
             0,
@@ -400,6 +404,8 @@ class SerialCollector(ISerialCollector):
             rows['episode_step'] = episode_step.astype(np.int32)
         if level_seeds is not None:
             rows['seed'] = level_seeds[env_id]
+        for name in self._info_columns:
+            rows[name] = info_column(name, step.timestep.info)
         self._recorder.append(rows, env_id, step.done, reserve)
 
     def _discard(self, step: Step) -> None:
@@ -487,6 +493,26 @@ class SerialCollector(ISerialCollector):
             self.episode_recorder.discard(env_id)
         self._policy.reset(env_id)
         return True
+
+
+def info_column(name: str, infos: Sequence[Mapping[str, Any]]) -> Array:
+    """Returns what infos of n envs have under a name, [n, ...].
+
+    Raises:
+        EnvError: If one has nothing there, or no numbers.
+    """
+    if missing := [info for info in infos if name not in info]:
+        raise EnvError(
+            f'an info of the env has no {name!r}.{nearest(name, missing[0])} It has: {list(missing[0])}',
+            where='policy.collect.collector.info_columns',
+        )
+    column = np.stack([np.asarray(info[name]) for info in infos])
+    if column.dtype.kind not in 'biuf':
+        raise EnvError(
+            f'{name!r} of infos is {infos[0][name]!r}, which is no number',
+            where='policy.collect.collector.info_columns',
+        )
+    return column
 
 
 def _listed(reasons: Mapping[int, str]) -> str:

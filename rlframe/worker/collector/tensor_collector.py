@@ -35,6 +35,11 @@ NO_INFOS = Field(
     doc='None: infos of envs of tensors are not read',
     check=lambda value: '' if value is None else 'None: infos of envs of tensors are not read',
 )
+NO_COLUMNS = Field(
+    [],
+    doc='[]: infos of envs of tensors are not read',
+    check=lambda names: '[]: infos of envs of tensors are not read' if names else '',
+)
 NO_MARKS = Field(False, choices=(False,), doc='False: these rows go to no replay buffer')
 
 
@@ -228,7 +233,7 @@ class TensorSerialCollector(SerialCollector):
     lengths of episodes are read once per call.
     """
 
-    config = dict(info_metrics=NO_INFOS, mark_episodes=NO_MARKS)
+    config = dict(info_metrics=NO_INFOS, info_columns=NO_COLUMNS, mark_episodes=NO_MARKS)
 
     def reset_env(self, _env: Any = None) -> None:
         if _env is not None and not hasattr(_env, 'device_step'):

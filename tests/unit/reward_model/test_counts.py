@@ -47,6 +47,16 @@ def test_the_nth_visit_is_worth_one_over_the_root_of_n(options: dict[str, Any], 
     np.testing.assert_allclose(paid(model, new), 1 / np.sqrt(count))
 
 
+def test_only_first_visits_of_an_episode_may_be_paid_and_infos_tell_states_apart() -> None:
+    new = rows([3, 3, 3, 4, 4], [0, 0, 0, 0, 1], [0, 1, 0, 1, 7]).replace(agent_pos=np.array([1, 1, 1, 2, 1]))
+    for options, expected in (
+        ({'features': ['place']}, [1, 0, 3, 1, 2]),
+        ({'infos': ['agent_pos']}, [1, 0, 3, 1, 4]),
+    ):
+        found = paid(Counts({'once': True, **options}, SPEC), new)
+        np.testing.assert_allclose(found, [1 / np.sqrt(n) if n else 0 for n in expected])
+
+
 def test_counts_continue_from_their_state_to_the_bit() -> None:
     first, later = rows([3, 3], [0, 1], [0, 0]), rows([3, 3], [0, 1], [1, 0])
     model, other = (Counts({'features': ['place']}, SPEC) for _ in range(2))
