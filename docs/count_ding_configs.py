@@ -25,10 +25,12 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from rlframe.app.collect import CollectRequest, collect
 from rlframe.config import compile_config, read_config
 from rlframe.config.components import plain_type
 from rlframe.config.ding_convert import Draft
 from rlframe.config.ding_table import type_here
+from rlframe.config.schema import REWARD_MODELS
 from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
@@ -47,6 +49,13 @@ MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_bu
 WIDTH = 8
 """Channels of a light network for images, and units of its other layers."""
 DATA = 'policy.collect.collector.data'
+MADE = 'made.npz'
+"""Name of the data that reward models learn from."""
+QUICK: dict[str, dict[str, Any]] = {
+    'trex': {'updates': 20, 'ensemble': 1},
+    'drex': {'updates': 20, 'ensemble': 1, 'clone_updates': 20, 'episodes_per_noise': 1},
+}
+"""Options of reward models that learn before training."""
 TRAINS, SLOW, NEEDS, FAILS = 'trains', 'slow', 'needs', 'fails'
 STARTING = 300
 """Seconds that a training process may take beyond its limit, to start and to end its last round."""
@@ -168,6 +177,17 @@ def _small(cfg: Any, light: bool) -> dict[str, Any]:
     return overrides
 
 
+def _demonstrations(cfg: Any) -> dict[str, Any]:
+    """Returns the options of reward models that need data; these are random actions, recorded in this folder."""
+    models = to_plain(cfg.get(REWARD_MODELS) or {})
+    for options in models.values():
+        if 'data' in options and options['data'] is None:
+            collect(None, CollectRequest(1000, MADE), cfg.env.env_id)
+            own = {'data': MADE, **QUICK.get(options['type'], {})}
+            return {f'{REWARD_MODELS}.{name}': value for name, value in own.items()}
+    return {}
+
+
 def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
     """Trains a config in this process and this folder; returns one of the four words, and more about it.
 
@@ -183,9 +203,11 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
         if 'subprocess' in str(pair[1].get('env_manager', {}).get('type')):
             pair[1].env_manager.type = 'base'
         cfg = compile_config(*pair)
-        cfg = compile_config(*pair, overrides=_small(cfg, light), seed=0, max_env_step=steps)
+        small = _small(cfg, light)
         deadline = perf_counter() + limit
         try:
+            small |= _demonstrations(cfg)
+            cfg = compile_config(*pair, overrides=small, seed=0, max_env_step=steps)
             with SerialPipeline(cfg) as pipeline:
                 pipeline.run(after_step=lambda _: perf_counter() > deadline)
         except (EnvError, MissingDependencyError) as error:

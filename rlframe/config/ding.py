@@ -13,7 +13,8 @@ from rlframe.config import ding_convert, ding_table
 from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.ding_data import recorded_data
-from rlframe.config.schema import ALL_COMPONENTS, Tree
+from rlframe.config.ding_reward import COUNTERPARTS, EXPERT, reward_model, type_of
+from rlframe.config.schema import ALL_COMPONENTS, REWARD_MODELS, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.field import raw_items, to_plain
@@ -77,7 +78,7 @@ def from_ding(
     _translate_types(draft)
     overridden = {full_key(str(text).partition('=')[0].strip()) for text in overrides}
     _translate_env(draft, overridden, is_own)
-    for convert in (ding_convert.run_name, recorded_data, *ding_convert.FIRST):
+    for convert in (ding_convert.run_name, recorded_data, reward_model, *ding_convert.FIRST):
         convert(draft)
     _apply_tables(draft)
     for convert in ding_convert.LAST:
@@ -169,11 +170,15 @@ def _policy(draft: Draft, is_own: bool) -> str:
 def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
     """Yields keys that would select another algorithm here: the key, the reason and the remedy."""
     for name, what in ding_table.OTHER_LEARNING.items():
+        if name == REWARD_MODELS and type_of(draft) in COUNTERPARTS:
+            continue
         if name in draft.create or name in draft.main:
             where = f'create_config.{name}' if name in draft.create else name
             message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
             yield where, message, 'Leave it out of both configs.'
     for key, (message, remedy) in ding_table.OTHER_RUNS.items():
+        if key == EXPERT and type_of(draft) in COUNTERPARTS:
+            continue
         if draft.get(key) is not MISSING:
             yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')

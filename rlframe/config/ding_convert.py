@@ -545,8 +545,12 @@ def hindsight(draft: Draft) -> None:
 
 
 def random_start(draft: Draft) -> None:
-    """Limits the random start to the size of the replay buffer."""
+    """Limits the random start to the size of the replay buffer; PPO has none, as random actions have no probability."""
     key = 'policy.random_collect_size'
+    if draft.policy == 'ppo_offpolicy':
+        draft.drop(
+            key, 'PPO weighs each action by its probability when it was taken, and a random one has none'
+        )
     size = draft.get('policy.other.replay_buffer.replay_buffer_size')
     count = draft.get(key)
     if isinstance(count, int) and isinstance(size, int) and count > size:

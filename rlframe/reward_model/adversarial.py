@@ -18,15 +18,14 @@ Rows = Mapping[str, Any]
 FORM = Field(
     'positive',
     choices=('positive', 'logit', 'negative'),
-    doc="what is paid for a logit x: 'positive' log(1 + exp(x)), which rewards long episodes, 'negative' -log(1 + exp(-x)), which rewards"
-    " short ones, or 'logit' x, their sum",
+    doc="of the reward: 'positive' for tasks whose episodes should last, 'negative' for goals, 'logit' of both signs",
     may_change=True,
 )
 """Option for the form of a reward."""
 
 
 def reward_of(logit: torch.Tensor, form: str) -> torch.Tensor:
-    """Returns the reward of rows by their logits, [B]; see the option ``form``."""
+    """Returns the reward of rows by their logits, [B]: log(1 + exp(x)), -log(1 + exp(-x)), or x, their sum."""
     softplus = torch.nn.functional.softplus
     forms: dict[str, torch.Tensor] = {
         'positive': softplus(logit),

@@ -17,7 +17,7 @@ READ = 'obs', 'action', 'next_obs', 'reward', 'terminated', 'truncated', 'episod
 """Columns of demonstrations that reward models may read."""
 RECORD = 'rlframe collect RUN --steps 10000 --out expert.npz records the policy of a run.'
 """How demonstrations are made."""
-DATA = Field(None, doc=f'demonstrations: {DATA_FORMS}', reaches='code')
+DATA = Field(None, doc='demonstrations, as policy.collect.collector.data', reaches='code')
 """Option for recorded data that a reward model learns from."""
 
 

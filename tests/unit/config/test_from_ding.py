@@ -612,7 +612,7 @@ def test_configs_of_a_folder_are_counted_and_trained(
     for name in ('cartpole_dqn', 'cartpole_ppo', 'cartpole_bc', 'cartpole_impala'):
         write(folder, name)
     again = (folder / 'cartpole_dqn_config.py').read_text()
-    (folder / 'gail.py').write_text(f'{again}\ncreate_config.reward_model = dict(type="gail")\n')
+    (folder / 'her.py').write_text(f'{again}\ncreate_config.reward_model = dict(type="her")\n')
     (folder / 'unread.py').write_text('import ding\ncreate_config = 0\n')
     assert count.main([str(tmp_path)]) == 0
     out, err = capsys.readouterr()
