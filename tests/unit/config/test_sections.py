@@ -27,6 +27,7 @@ TRANSLATES = (
     'ding_table.py',
     'ding_convert.py',
     'ding_data.py',
+    'ding_reward.py',
     'ding_draft.py',
     'ding.py',
     'option_names.py',
