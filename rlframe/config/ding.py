@@ -154,7 +154,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     given = draft.kind('policy')
     name = plain_type(given)
     if isinstance(name, str):
-        name = ding_table.type_here(name)
+        name = ding_table.type_here('r2d2' if name == 'ngu' else name)
     if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
         instead = ding_table.INSTEAD.get(name, '')
         known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'

@@ -1,4 +1,4 @@
-"""Converts the reward models of DI-engine's configs that learn from demonstrations or from ranked episodes."""
+"""Converts the reward models of DI-engine's configs."""
 
 from __future__ import annotations
 
@@ -51,6 +51,28 @@ _OF_RANKS = {
     'batch_size': 'updates are of 16 pairs',
     'hidden_size': 'hidden_size_list',
 }
+_OF_CURIOSITY = {
+    'intrinsic_reward_rescale': 'what is paid is divided by its running standard deviation, times weight',
+    'obs_norm_clamp_min': 'standardised observations are clipped at -10 and 10',
+    'obs_norm_clamp_max': 'standardised observations are clipped at -10 and 10',
+    'extrinsic_reward_norm': "the env's rewards are kept; policy.normalize_reward scales them",
+    'extrinsic_reward_norm_max': "the env's rewards are kept; policy.normalize_reward scales them",
+    'nstep': 'policy.nstep',
+    'only_use_last_five_frames_for_icm_rnd': 'the newest rows are learned from: memory',
+    'last_nonzero_reward_rescale': "the env's rewards are kept",
+    'last_nonzero_reward_weight': "the env's rewards are kept",
+}
+_CURIOUS = {name: name for name in ('learning_rate', 'batch_size', 'hidden_size_list', 'update_per_collect')}
+_NETWORK = {
+    'learning_rate': 1e-3,
+    'batch_size': 64,
+    'hidden_size_list': [64, 64, 128],
+    'update_per_collect': 100,
+}
+CURIOUS = ('rnd', 'icm', 'ngu')
+"""Those that learn from what the agent sees alone."""
+OF_NGU = 'rnd_reward_model', 'episodic_reward_model'
+"""Sections of the two reward models that are one here."""
 PAIRS = 16
 """Pairs of snippets of an update here; DI-engine has one."""
 
@@ -69,6 +91,19 @@ class Counterpart(NamedTuple):
 
 
 COUNTERPARTS: dict[str, Counterpart] = {
+    'rnd': Counterpart(
+        'rnd',
+        _CURIOUS | {'intrinsic_reward_weight': 'weight', 'obs_norm': 'obs_norm'},
+        _NETWORK | {'weight': 0.01},
+        _OF_CURIOSITY,
+    ),
+    'icm': Counterpart(
+        'icm',
+        _CURIOUS | {'intrinsic_reward_weight': 'weight'},
+        _NETWORK | {'weight': 0.003, 'obs_norm': False},
+        _OF_CURIOSITY | {'reverse_scale': 'the loss of the inverse model has the weight 1 - forward_share'},
+    ),
+    'ngu': Counterpart('ngu', _CURIOUS, _NETWORK | {'normalize': False, 'obs_norm': False}, _OF_CURIOSITY),
     'gail': Counterpart(
         'gail',
         _OF_NETWORK,
@@ -122,6 +157,8 @@ COUNTERPARTS: dict[str, Counterpart] = {
 
 def type_of(draft: Draft) -> Any:
     """Returns the type of the reward model of a config; where it names none, its keys tell; MISSING if it has none."""
+    if OF_NGU[1] in draft.main:
+        return 'ngu'
     section = draft.main.get(REWARD_MODELS)
     named = section_at(draft.create, [REWARD_MODELS]).get('type')
     if not isinstance(section, dict):
@@ -133,8 +170,10 @@ def type_of(draft: Draft) -> Any:
 
 
 def reward_model(draft: Draft) -> None:
-    """Converts the reward model of a config, whose expert or ranked episodes are recorded data here."""
+    """Converts the reward model of a config; experts and ranked episodes are recorded data here."""
     kind = type_of(draft)
+    if kind == 'ngu':
+        _join_ngu(draft)
     found = COUNTERPARTS.get(kind) if isinstance(kind, str) else None
     if found is None:
         return
@@ -155,14 +194,30 @@ def reward_model(draft: Draft) -> None:
     draft.fill({f'{REWARD_MODELS}.{name}': value for name, value in found.defaults.items()})
     # what its entry does
     draft.drop(EXPERT, _RECORDED)
-    if draft.get(DATA) is MISSING:
+    if draft.get(DATA) is MISSING and found.kind not in CURIOUS:
         draft.say('expert data of the entry', None, {}, f'set {DATA}')
     if draft.kind('collector') == 'episode':
         draft.set_kind('collector', 'sample', 'steps are paid, one by one')
         draft.drop('policy.collect.collector.get_train_sample', 'steps are paid, one by one')
     steps = draft.get('policy.nstep', 1)
-    if steps != 1:
+    if steps != 1 and draft.policy != 'r2d2':
         draft.replace('policy.nstep', steps, {'policy.nstep': 1}, 'each step is paid when it is sampled')
+
+
+def _join_ngu(draft: Draft) -> None:
+    """Makes one reward model of the two of NGU, whose options are alike, and an R2D2 of its agent."""
+    for name in OF_NGU:
+        draft.create.pop(name, None)
+    lifelong, episodic = (draft.main.pop(name, None) for name in OF_NGU)
+    draft.main[REWARD_MODELS] = episodic
+    became = {f'{REWARD_MODELS}.type': 'ngu'}
+    draft.say(OF_NGU[0], lifelong, became, 'its error is a factor of the episodic bonus')
+    draft.say(OF_NGU[1], episodic, became, '')
+    reason = (
+        'what is paid has one weight in all envs, and the network does not see the last action and reward'
+    )
+    draft.say('policy.type', 'ngu', {'policy.type': 'r2d2'}, reason)
+    draft.drop('env.obs_plus_prev_action_reward', reason)
 
 
 def _option(found: Counterpart, name: str, value: Any) -> tuple[str, Any, str]:
@@ -170,6 +225,10 @@ def _option(found: Counterpart, name: str, value: Any) -> tuple[str, Any, str]:
 
     Unknown options keep their names, so that the check of the config refuses them.
     """
+    if name == 'intrinsic_reward_weight' and value is None:
+        return '', value, 'a weight that follows the rewards of a batch there; weight has its default'
+    if name == 'intrinsic_reward_type' and value == 'add':
+        return '', value, 'what is paid is added'
     if name in found.options:
         return found.options[name], value, ''
     if name == 'num_snippets' and isinstance(value, int):

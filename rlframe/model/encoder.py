@@ -40,8 +40,10 @@ MOST_CHANNELS = 4
 """Channel counts of images: grayscale, RGB, RGBA."""
 SYMBOLS = 16
 """Symbols of each kind that a grid of symbols is read to have."""
-GRID_CHANNELS, GRID_KERNEL = (16, 32, 32), 3
-"""Numbers that the symbols of a cell become, channels of the convolutions behind them, and their kernel size."""
+GRID_CHANNELS = (16, 32, 32)
+"""Numbers that the symbols of a cell become, and channels of the convolutions behind them."""
+GRID_KERNEL = 3
+"""Height and width of these convolutions."""
 SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
@@ -204,8 +206,8 @@ class ImageEncoder(nn.Module):
 class GridEncoder(nn.Module):
     """Reads small grids of symbols: the symbols of a cell are embedded and summed, and two convolutions read the cells.
 
-    ``space`` is a Box of 3 axes whose last or, unless ``is_hwc``, first one lists the symbols of a cell; symbols from
-    ``SYMBOLS`` on count as the last one. ``width`` is the factor of all channels.
+    ``space`` is a Box of 3 axes whose last or, unless ``is_hwc``, first one lists the symbols of a cell. Symbols from
+    ``SYMBOLS`` on share one embedding; a linear layer tells them apart, so that pictures are read as well.
     """
 
     _first: torch.Tensor
@@ -220,6 +222,8 @@ class GridEncoder(nn.Module):
         embedded, *convolved = (encoder.channels(count) for count in GRID_CHANNELS)
         self.symbols = nn.Embedding(channels * SYMBOLS, embedded)
         nn.init.normal_(self.symbols.weight, std=channels**-0.5)
+        self.values = nn.Linear(channels, embedded, bias=False)
+        self._scale = _scale_of(space) or 1.0
         self.register_buffer('_first', torch.arange(channels) * SYMBOLS, persistent=False)
         self.layers = nn.ModuleList()
         for before, after in pairwise([embedded, *convolved]):
@@ -231,7 +235,8 @@ class GridEncoder(nn.Module):
     def forward(self, obs: torch.Tensor) -> torch.Tensor:
         cells = obs if self._is_hwc else obs.movedim(1, -1)
         symbols = cells.long().clamp_(0, SYMBOLS - 1) + self._first
-        features = self.symbols(symbols).sum(-2).movedim(-1, 1)
+        features = self.symbols(symbols).sum(-2) + self.values(cells * self._scale)
+        features = features.movedim(-1, 1)
         for layer in self.layers:
             features = self._activation(layer(features))
         return features.flatten(1)

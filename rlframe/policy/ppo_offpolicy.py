@@ -82,6 +82,7 @@ class PPOOffPolicy(PPOPolicy):
             'learn.nstep': 'collect.gae_lambda sets lambda of generalised advantage estimation',
             'learn.nstep_return': 'returns are computed by collect.gae_lambda',
             'learn.weight_decay': 'without effect in DI-engine as well',
+            'learn.epoch_per_collect': 'without effect in DI-engine as well',
         },
     )
     toy = PPOPolicy.toy | dict(

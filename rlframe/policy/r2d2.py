@@ -126,6 +126,7 @@ class R2D2Policy(QPolicy):
             'other.replay_buffer.thruput_controller': 'the sequence replay buffer has none',
             'collect.unroll_len': 'replay_buffer.unroll_len and burn_in',
             'model.lstm_type': 'always an LSTM',
+            'model.collector_env_num': 'of NGU: what is paid has one weight in all envs',
             'model.res_link': 'networks have no residual connections',
         },
     )

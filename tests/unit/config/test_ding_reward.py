@@ -56,6 +56,36 @@ def options_of(section: dict[str, Any], in_create: bool = False) -> dict[str, An
     return options
 
 
+def test_curiosity_keeps_its_names_and_needs_no_data() -> None:
+    rnd = dict(
+        type='rnd',
+        obs_shape=4,
+        intrinsic_reward_type='add',
+        intrinsic_reward_weight=None,
+        update_per_collect=4,
+    )
+    translation = from_ding(*pair_of(rnd))
+    assert translation.main_config['reward_model'] == {
+        'type': 'rnd', 'update_per_collect': 4, 'learning_rate': 1e-3, 'batch_size': 64, 'hidden_size_list': [64, 64, 128], 'weight': 0.01
+    }  # fmt: skip
+    assert not any('expert' in change.key for change in translation.changes)
+    with pytest.raises(ConfigError, match='intrinsic_reward_type'):
+        compile_config(*pair_of(rnd | {'intrinsic_reward_type': 'assign'}))
+
+
+def test_the_two_reward_models_of_ngu_are_one_with_an_r2d2() -> None:
+    main, create = pair_of({}, 'cartpole_r2d2')
+    del main['reward_model']
+    for name, kind in (('rnd_reward_model', 'rnd-ngu'), ('episodic_reward_model', 'episodic')):
+        main[name] = dict(type=kind, learning_rate=5e-4, nstep=5, last_nonzero_reward_rescale=False)
+        create[name] = {'type': kind}
+    create['policy']['type'] = 'ngu'
+    main['env']['obs_plus_prev_action_reward'] = True
+    with pytest.warns(ConfigWarning, match='does not see the last action'):
+        cfg = compile_config(main, create)
+    assert cfg.policy.type == 'r2d2' and cfg['reward_model']['ngu']['learning_rate'] == 5e-4
+
+
 @pytest.mark.parametrize('in_create', [False, True])
 def test_options_have_their_names_here_wherever_the_type_stands(in_create: bool) -> None:
     gail = options_of(SECTIONS['gail'], in_create)

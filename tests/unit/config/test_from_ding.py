@@ -304,7 +304,7 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
     [
         ({}, {'policy.type': 'qmix_command'}),
         ({}, {'policy.type': 'ppof'}),
-        ({}, {'reward_model.type': 'rnd'}),
+        ({}, {'reward_model.type': 'valuedice'}),
         ({'world_model.train_freq': 1}, {}),
         ({'policy.action_space': 'hybrid'}, {}),
         ({'policy.multi_agent': True}, {}),

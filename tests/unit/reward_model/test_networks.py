@@ -115,7 +115,7 @@ def test_icm_pays_half_the_squared_distance_from_the_features_that_it_foresees()
 
 
 def test_ngu_pays_by_the_nearest_states_of_the_episode() -> None:
-    model, new = made('ngu', obs_norm=False, neighbours=3), rows()
+    model, new = made('ngu', obs_norm=False, neighbours=3, most_lifelong=None), rows()
     model.collected(new)
     found = model.reward(new)
     feature = features(model.network['encoder'], new['next_obs'])
@@ -129,6 +129,15 @@ def test_ngu_pays_by_the_nearest_states_of_the_episode() -> None:
         similarity = np.sqrt(kernel.sum()) + 1e-3
         expected.append(0 if similarity > 8 else 1 / similarity)
     np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+
+def test_ngu_pays_more_for_states_that_are_new_to_the_run() -> None:
+    plain, model, rnd = made('ngu', most_lifelong=None), made('ngu', most_lifelong=1.5), made('rnd')
+    for each in (plain, model, rnd):
+        each.collected(rows())
+    error = rnd.reward(rows()).astype(float)
+    factor = np.clip(1 + (error - error.mean()) / error.std(), 1, 1.5)
+    np.testing.assert_allclose(model.reward(rows()), factor * plain.reward(rows()), rtol=1e-4)
 
 
 def test_actions_that_no_inverse_model_finds_are_named() -> None:
