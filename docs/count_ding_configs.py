@@ -51,6 +51,8 @@ WIDTH = 8
 DATA = 'policy.collect.collector.data'
 MADE = 'made.npz'
 """Name of the data that reward models learn from."""
+SEEN = 'type', 'protocol', 'frame_skip', 'frame_stack'
+"""Options that change what a game shows."""
 QUICK: dict[str, dict[str, Any]] = {
     'trex': {'updates': 20, 'ensemble': 1},
     'drex': {'updates': 20, 'ensemble': 1, 'clone_updates': 20, 'episodes_per_noise': 1},
@@ -182,7 +184,9 @@ def _demonstrations(cfg: Any) -> dict[str, Any]:
     models = to_plain(cfg.get(REWARD_MODELS) or {})
     for options in models.values():
         if 'data' in options and options['data'] is None:
-            collect(None, CollectRequest(1000, MADE), cfg.env.env_id)
+            names = SEEN if cfg.env.type == 'atari' else ()
+            words = tuple(f'env.{name}={cfg.env[name]!r}' for name in names)
+            collect(None, CollectRequest(1000, MADE, overrides=words), cfg.env.env_id)
             own = {'data': MADE, **QUICK.get(options['type'], {})}
             return {f'{REWARD_MODELS}.{name}': value for name, value in own.items()}
     return {}
