@@ -61,11 +61,13 @@ def demonstrations(path: Path) -> str:
     return str(path)
 
 
-def trained(folder: Path, data: str, case: str, updates: int, resume: Path | None = None) -> dict[str, Any]:
+def trained(
+    folder: Path, data: str, case: str, updates: int, *more: str, resume: Path | None = None
+) -> dict[str, Any]:
     folder.mkdir()
     words, options = CASES[case]
     model = f'reward_model=dict({options}, data={data!r})'
-    cfg = compiled(*words, model, 'evaluator.eval_freq=10', f'max_train_iter={updates}')
+    cfg = compiled(*words, *more, model, 'evaluator.eval_freq=10', f'max_train_iter={updates}')
     with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
         pipeline.run()
         pipeline.checkpoints.save_latest()
@@ -78,7 +80,14 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp
     data = demonstrations(tmp_path / 'expert.npz')
     straight = trained(tmp_path / 'straight', data, case, 24)
     trained(tmp_path / 'half', data, case, 12)
-    assert differences(straight, trained(tmp_path / 'whole', data, case, 24, tmp_path / 'half')) == []
+    assert differences(straight, trained(tmp_path / 'whole', data, case, 24, resume=tmp_path / 'half')) == []
+
+
+@pytest.mark.parametrize('case', ['airl', 'pwil'])
+def test_steps_of_a_process_are_paid_as_those_collected_here(case: str, tmp_path: Path) -> None:
+    data = demonstrations(tmp_path / 'expert.npz')
+    here = trained(tmp_path / 'here', data, case, 12)
+    assert differences(here, trained(tmp_path / 'there', data, case, 12, 'collector.backend=process')) == []
 
 
 BAD = {
