@@ -35,6 +35,8 @@ class Running:
     def __init__(self, game: Any, name: str, action_space: Any, has_mask: bool) -> None:
         self.game, self._name = game, name
         self._agents = list(game.possible_agents)
+        self.count = len(self._agents)
+        """Agents, P."""
         self._action_space, self._has_mask = action_space, has_mask
         self._games = 0
         self._waiting = set(range(len(self._agents)))  # agents that have never acted
@@ -148,7 +150,7 @@ class Agents(VectorEnv):
         rows = by_rows(action_space)
 
         # find out where masks are
-        masked = not has_mask(space) and _has_mask_in_info(first)
+        masked = not has_mask(space) and has_mask_in_info(first)
         first.close()
         first = make_game(game, kwargs)
         if masked and not mask_parts(rows):
@@ -238,7 +240,7 @@ class Agents(VectorEnv):
             game.close()
 
 
-def _has_mask_in_info(game: Any) -> bool:
+def has_mask_in_info(game: Any) -> bool:
     """Resets a game, and returns whether the infos of its agents contain action masks."""
     answer = game.reset(seed=0)
     return isinstance(answer, tuple) and any(ACTION_MASK in info for info in answer[1].values())
@@ -328,5 +330,9 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     except TypeError as error:
         raise EnvError(f'cannot make {name!r}: {error}', where='env.kwargs') from error
     if not hasattr(game, 'possible_agents') or hasattr(game, 'last'):
-        raise EnvError(f'{name} is no game in which all agents act at once', where='env.kwargs')
+        raise EnvError(
+            f'{name} is no game in which all agents act at once',
+            where='env.kwargs',
+            remedy='A game in turns is played by self-play: --env pettingzoo:ID.',
+        )
     return game

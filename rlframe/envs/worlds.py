@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 else:
     gym = LazyModule('gymnasium')
 
-PETTINGZOO, AGENTS = 'pettingzoo', 'agents'
+PETTINGZOO, AGENTS, TEAM = 'pettingzoo', 'agents', 'team'
 """Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
 FOR_AGENTS = ('lbforaging',)
 """Modules of ``MODULES`` whose envs have several agents."""
@@ -65,7 +65,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
 
     Args:
         env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
-            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows), a class or a factory. An id alone is looked up in
+            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows, ``team:MODULE`` of one whose steps are rows), a
+            class or a factory. An id alone is looked up in
             Gymnasium first, then in the packages that are known to add such ids, then in EnvPool, then in PettingZoo.
         manager: Name of the env manager that the user has chosen; None: the default.
 
@@ -81,6 +82,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return World(name, PETTINGZOO, manager)
     if world == AGENTS and name:
         return _agents(name)
+    if world == TEAM and name:
+        return _team(name, manager)
     module = module_of(env)
     if module in FOR_AGENTS and is_installed(module):
         return _agents(f'{module}:{env}')
@@ -128,6 +131,13 @@ def _agents(game: str) -> World:
     return World(
         'rlframe.envs.agents:Agents', manager='gym_vector', options={'kwargs': {'game': game}, **rows}
     )
+
+
+def _team(game: str, manager: str | None) -> World:
+    """Returns a game whose agents are a team; ids of packages that are known to have teams need no module."""
+    module = module_of(game)
+    known = f'{module}:{game}' if module in FOR_AGENTS else game
+    return World('rlframe.envs.team_env:Team', manager=manager, options={'kwargs': {'game': known}})
 
 
 def _is_registered(env_id: str) -> bool:

@@ -32,6 +32,7 @@ from rlframe.errors import (
     ConfigWarning,
 )
 from rlframe.pipeline import build
+from rlframe.registry import POLICY_REGISTRY
 from rlframe.run.checkpoint_files import (
     MANIFEST,
     publish_folder,
@@ -137,13 +138,15 @@ def open_source(
     state = opened.state(buffer=False)  # verified before its config is used
     data = saved_config(opened, trust, overrides, env, config.without_parallel)
     cfg = compiled_again(config.as_played(data), overrides, opened.manifest)
-    spec = acting_spec(build.make_factory(cfg).spec, cfg.policy.model)
+    spec = acting_spec(build.make_factory(cfg).spec, cfg.policy)
     return Source(opened, state, cfg, spec, _exported_policy(opened, state, cfg, spec, model), model)
 
 
-def acting_spec(spec: EnvSpec, model: Mapping[str, Any]) -> EnvSpec:
-    """Returns the spaces of an env without the part of the observations that only critics read."""
-    space = without_part(spec.observation_space, model.get('critic_obs'))
+def acting_spec(spec: EnvSpec, policy: Mapping[str, Any]) -> EnvSpec:
+    """Returns the spaces of an env without the parts of the observations that only learning reads."""
+    space = spec.observation_space
+    for name in POLICY_REGISTRY.get_cls(policy).learning_parts(spec, policy):
+        space = without_part(space, name)
     return dataclasses.replace(spec, observation_space=space)
 
 

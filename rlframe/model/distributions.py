@@ -61,6 +61,11 @@ class ActionDistribution(ABC):
         ``logit`` is the output of the network, float32 [B, S]; actions are as ``sample`` draws them, [B, ...].
         """
 
+    def each(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns what ``evaluate`` does for each of the K independent numbers of an action, float32 [K, B]."""
+        log_prob, entropy = self.evaluate(logit, action)
+        return log_prob[None], entropy[None]
+
     @abstractmethod
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """Returns the KL divergence of ``other`` from ``logit``, E[log p - log q] over p, of each row: [B, S] each to [B]."""
@@ -113,12 +118,16 @@ class MultiCategorical(ActionDistribution):
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return torch.stack([part.argmax(1) for part in logit.split(self._counts, 1)], 1)
 
-    def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def each(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         parts = [torch.log_softmax(part, 1) for part in logit.split(self._counts, 1)]
         action = action.long()
         log_prob = [part.gather(1, action[:, k : k + 1]).squeeze(1) for k, part in enumerate(parts)]
         entropy = [-(part.exp() * part).sum(1) for part in parts]
-        return torch.stack(log_prob).sum(0), torch.stack(entropy).sum(0)
+        return torch.stack(log_prob), torch.stack(entropy)
+
+    def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        log_prob, entropy = self.each(logit, action)
+        return log_prob.sum(0), entropy.sum(0)
 
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         pairs = zip(logit.split(self._counts, 1), other.split(self._counts, 1), strict=True)
@@ -176,12 +185,20 @@ class DiagonalGaussian(ActionDistribution):
     def mode_tensor(self, logit: torch.Tensor) -> torch.Tensor:
         return logit[:, : self.size]
 
-    def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _surprise(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns minus the log-density, and the entropy, of each number, float32 [B, D]."""
         mean, log_std = logit.split(self.size, 1)
         log_std = log_std.clamp(*LOG_STD_RANGE)
         distance = (action - mean) * (-log_std).exp()
-        log_prob = -(0.5 * distance.square() + log_std + HALF_LOG_TAU).sum(1)
-        return log_prob, (log_std + 0.5 + HALF_LOG_TAU).sum(1)
+        return 0.5 * distance.square() + log_std + HALF_LOG_TAU, log_std + 0.5 + HALF_LOG_TAU
+
+    def each(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        surprise, entropy = self._surprise(logit, action)
+        return -surprise.T, entropy.T
+
+    def evaluate(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        surprise, entropy = self._surprise(logit, action)
+        return -surprise.sum(1), entropy.sum(1)
 
     def divergence(self, logit: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         mean, log_std = logit.split(self.size, 1)

@@ -31,7 +31,7 @@ from rlframe.policy.parts.fit import (
     check_fit,
     check_network,
     check_sizes,
-    demand_critic_obs,
+    demand_learning_parts,
 )
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.network import (
@@ -231,7 +231,7 @@ class Policy(Configurable):
         self._fields = tuple(field for field in fields if field != 'command')
         self.check_spec(spec, self._cfg)
         if fields != ('eval',):
-            demand_critic_obs(self)
+            demand_learning_parts(self)
         self._actions = ActionMap(spec)
         self.device = resolve_device(self._cfg)
         self._on_cpu = self.device.type == 'cpu'
@@ -313,6 +313,12 @@ class Policy(Configurable):
         kind = MODEL_REGISTRY.get_cls(chosen_network(self))
         fields = self.config_fields()['model']
         return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
+
+    @classmethod
+    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
+        """Returns the parts of observations that only learning reads: evaluations and exported policies do without them."""
+        name = cfg.model.get('critic_obs')
+        return () if name is None else (name,)
 
     def init_learn(self) -> None:
         """Makes what only learning needs; called once, with the network in place."""

@@ -9,6 +9,7 @@ import numpy as np
 from rlframe.data.observation import mask_parts
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.policy.dqn import DoubleConfig, QPolicy, QUpdate
+from rlframe.policy.parts.actions import choice_dtype, explored
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
@@ -82,8 +83,7 @@ class BDQPolicy(QPolicy):
         return 'branching_q_net'
 
     def init_collect(self) -> None:
-        counts = mask_parts(self.spec.action_space)
-        self._action_dtype = np.min_scalar_type(max(counts) - 1)
+        self._action_dtype = choice_dtype(self.spec)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model(obs), self.distribution.size
@@ -92,13 +92,7 @@ class BDQPolicy(QPolicy):
         return self.distribution.mode_tensor(self.values(obs))
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        value = self.q_value(obs).numpy()
-        action = self.distribution.mode(value)
-        if eps > 0:
-            # an allowed action of each branch, each as likely as any other
-            drawn = self.distribution.sample(np.where(np.isneginf(value), value, 0), self.rng)
-            action = np.where(self.rng.random(action.shape) < eps, drawn, action)
-        return self._output(action)
+        return self._output(explored(self, self.q_value(obs).numpy(), eps))
 
     def _best(self, obs: Array) -> Array:
         return self.distribution.mode(self.q_value(obs).numpy())

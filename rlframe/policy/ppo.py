@@ -195,7 +195,7 @@ def metrics_of(ratio: torch.Tensor, log_ratio: torch.Tensor, is_clipped: torch.T
 class PPOUpdate(ActorUpdate):
     """The clipped objective, the loss of values and the bonus for entropy."""
 
-    inputs = 'obs', 'action', 'log_prob', 'advantage', 'return_'
+    inputs: tuple[str, ...] = ('obs', 'action', 'log_prob', 'advantage', 'return_')
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)

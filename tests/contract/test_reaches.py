@@ -58,6 +58,8 @@ REVIEWED = {
     'model.obs_shape': SHAPE,
     'model.conv_layers': SHAPE,
     'model.critic_hidden_size_list': SHAPE,
+    'groups': 'words of a list, or numbers of agents',
+    'model.agent_id': 'a bool',
     'model.critic_obs': 'the name of a part of observations',
     'model.encoder_hidden_size_list': SHAPE,
     'record': 'a list of bools',

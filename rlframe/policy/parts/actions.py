@@ -273,6 +273,21 @@ def random_allowed(mask: BoolArray, uniform: FloatArray) -> IntArray:
     return (mask.cumsum(1) > nth[:, None]).argmax(1)
 
 
+def choice_dtype(spec: EnvSpec) -> np.dtype[Any]:
+    """Returns the smallest type of numbers that holds the classes of all choices of actions."""
+    return np.min_scalar_type(max(mask_parts(spec.action_space)) - 1)
+
+
+def explored(policy: Any, value: FloatArray, eps: float) -> Array:
+    """Returns several choices for each row of their values [n, S], -inf where forbidden: each random with probability ``eps``."""
+    action: Array = policy.distribution.mode(value)
+    if eps > 0:
+        # an allowed action of each choice, each as likely as any other
+        drawn = policy.distribution.sample(np.where(np.isneginf(value), value, 0), policy.rng)
+        action = np.where(policy.rng.random(action.shape) < eps, drawn, action)
+    return action
+
+
 class ExplorationNoise:
     """Standard normal noise for each env, correlated from one env step to the next where that is asked for.
 

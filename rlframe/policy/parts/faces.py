@@ -147,13 +147,15 @@ def state_dict_model(policy: Any) -> dict[str, Any]:
 def load_model(policy: Any, state: Mapping[str, Any]) -> None:
     """Loads the network and the normalisation statistics of its observations.
 
-    Where the observations lack the part that only critics read, there is no critic, and nothing is loaded for it.
+    Where the observations lack parts that only learning reads, networks that do are missing, and nothing is loaded for them.
 
     Raises:
         CheckpointMismatchError: If a layer is missing or has another shape; both shapes are named.
     """
     saved = part_of(state, 'model', NETWORK)
-    if lacks_part(policy.spec.observation_space, policy._cfg.model.get('critic_obs')):
+    spec = policy.spec
+    names = policy.learning_parts(spec, policy._cfg)
+    if any(lacks_part(spec.observation_space, name) for name in names):
         own = state_dict_model(policy)
         saved = {name: saved[name] for name in saved if name in own['model']}
         statistics = state.get('normalizer', {})

@@ -123,21 +123,23 @@ def check_critic_obs(spec: EnvSpec, model: EasyDict) -> None:
     )
 
 
-def demand_critic_obs(policy: Policy) -> None:
-    """Checks that the observations that a policy learns from have the part that only critics read.
+def demand_learning_parts(policy: Policy) -> None:
+    """Checks that the observations that a policy learns from have the parts that only learning reads.
 
     Raises:
         IncompatibleError: If they have not; with the nearest part, and how an env gets one.
     """
-    name = policy._cfg.model.get('critic_obs')
     space = policy.spec.observation_space
-    if not lacks_part(space, name):
+    names = policy.learning_parts(policy.spec, policy._cfg)
+    name = next((name for name in names if lacks_part(space, name)), None)
+    if name is None:
         return
+    is_own = name == policy._cfg.model.get('critic_obs')
     parts = fields_of(fields_of(space)['observation'] if _is_moved(policy.spec) else space)
     known = [part for part in parts if part != ACTION_MASK]
     raise IncompatibleError(
         f'the observations of {policy.spec.name} have no such part.{nearest(name, known)}',
-        where='policy.model.critic_obs',
+        where='policy.model.critic_obs' if is_own else 'env.env_id',
         got=name,
         expected=f'one of {known}' if known else 'the name of a part of a Dict',
         remedy=f"To add info[{name!r}]: env.wrappers=[dict(type='{WITH_INFO}', key={name!r})]; key='state()' adds what the env's"

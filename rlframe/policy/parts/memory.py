@@ -57,15 +57,19 @@ def _not_of_the_actor(_: type[Any], cfg: Any) -> ConfigError | None:
     return ConfigError(message, expected="None, or model.share_encoder='images'")
 
 
+CRITIC_OBS = Field(
+    None,
+    type=str,
+    doc='part of the observations that only critics read: evaluation and exported policies do without it; None: critics and actor'
+    ' read the same',
+    rule=_not_of_the_actor,
+)
+
+
 class MemoryModel(ImageModel):
     """Section ``model`` of a policy with an actor and critics, which may have a memory."""
 
-    critic_obs: str | None = option(
-        None,
-        doc='part of the observations that only critics read: evaluation and exported policies do without it; None: critics'
-        ' and actor read the same',
-        rule=_not_of_the_actor,
-    )
+    critic_obs: str | None = option(CRITIC_OBS)
 
     critic_hidden_size_list: list[int] | None = option(
         None,

@@ -1,0 +1,274 @@
+"""A game of cooperating agents as one env: a step of all agents is one row, with the state of the game beside what they see."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_parts, pack, zero_obs
+from rlframe.data.team import LAST_ACTION, OWN, PRESENT, REWARDS, STATE, of_all
+from rlframe.data.timestep import Array
+from rlframe.envs.agents import Running, columns_of, has_mask_in_info, make_game
+from rlframe.envs.padded_game import PaddedGame, spaces_of
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.utils.seed import generator_of
+from rlframe.utils.serialize import leaves
+
+if TYPE_CHECKING:
+    Env = gymnasium.Env[dict[str, Any], Array]
+else:
+    Env = gymnasium.Env
+
+logger = logging.getLogger(__name__)
+
+TRIED_STEPS = 25
+"""Random steps that tell whether agents compete."""
+TEAM_REWARDS = ('sum', 'mean')
+"""How the rewards of agents become that of the team."""
+
+
+class Team(Env):
+    """A game of A agents that act at once.
+
+    Its observations are a ``Dict``: ``agents``, what each sees, [A, ...]; ``state``, that of the game, if it has a method
+    ``state``, else what all agents see, one after the other; ``present``, who acts next, or would behind a time limit, [A]; ``last_action`` and ``rewards``,
+    those of the step before, [A, ...]; ``action_mask``, [A N], if the game has masks. The rows of absent agents are what they
+    saw last, and their actions are ignored. The info at the end has the return of each agent.
+
+    Args:
+        game: As for ``agents.Agents``: a module with PettingZoo's ``parallel_env``, or ``'module:name'``.
+        team_reward: 'sum' or 'mean' of the rewards of the agents.
+        pad: Whether smaller spaces of agents are padded to the largest; see ``PaddedGame``.
+        kwargs: Passed on to the game.
+
+    Raises:
+        EnvError: If the game cannot be made.
+        IncompatibleError: If agents have different spaces, actions that are neither Discrete nor a Box, or compete.
+    """
+
+    metadata = {'render_modes': ['rgb_array']}
+
+    def __init__(
+        self,
+        game: str,
+        team_reward: Literal['sum', 'mean'] = 'sum',
+        pad: bool = False,
+        render_mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if team_reward not in TEAM_REWARDS:
+            expected = f'one of {list(TEAM_REWARDS)}'
+            raise ConfigError('bad value', where='env.kwargs.team_reward', got=team_reward, expected=expected)
+        self.render_mode = render_mode
+        kwargs |= {} if render_mode is None else {'render_mode': render_mode}
+        self.game_name = game
+        first: Any = make_game(game, kwargs)
+        first = PaddedGame(first, game) if pad else first
+        agents = self.agents = list(first.possible_agents)
+        """The names of the agents."""
+        seen, action = spaces_of(first, agents, game)
+        if not isinstance(action, spaces.Discrete | spaces.Box):
+            raise IncompatibleError(
+                f'agents of {game} cannot be a team by their actions',
+                where='env.env_id',
+                got=repr(action),
+                expected='Discrete or Box',
+                remedy=f'agents:{game} plays it with a row for each agent.',
+            )
+
+        # masks, and whether the game is one of a team
+        in_info = not has_mask(seen) and bool(mask_parts(action)) and has_mask_in_info(first)
+        self._has_mask = in_info or has_mask(seen)
+        if in_info:
+            seen = spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(int(action.n)))  # type: ignore[union-attr]
+        self._running = Running(first, game, action, in_info)
+        check_cooperation(self._running, action, game)
+        self._mean = team_reward == 'mean'
+
+        count = self._count = self._running.count
+        own = {name: part for name, part in fields_of(seen).items() if name != ACTION_MASK}
+        self._is_inner = self._has_mask and list(own) == ['observation']
+        self._has_parts = bool(own) and not self._is_inner
+        self._own = spaces.Dict(own, sort_keys=False) if self._has_parts else own.get('observation', seen)
+        self._is_discrete = isinstance(action, spaces.Discrete)
+        self.action_space = of_all(action, count)
+        free = spaces.Box(-np.inf, np.inf, action.shape, np.float32)
+        last = spaces.Discrete(int(action.n) + 1) if isinstance(action, spaces.Discrete) else free
+        parts: dict[str, Any] = {
+            OWN: of_all(self._own, count),
+            STATE: self._state_space(first),
+            PRESENT: spaces.MultiBinary(count),
+            LAST_ACTION: of_all(last, count),
+            REWARDS: spaces.Box(-np.inf, np.inf, (count,), np.float32),
+        }
+        if self._has_mask:
+            parts[ACTION_MASK] = spaces.MultiBinary(count * mask_parts(action)[0])
+        self._parts = parts
+        self.observation_space = spaces.Dict(parts, sort_keys=False)
+        self._returns = np.zeros(count)
+
+    @property
+    def live_games(self) -> list[Any]:
+        """The game, in a list."""
+        return [self._running.game]
+
+    def _state_space(self, game: Any) -> Any:
+        """Returns the space of the state of the game or, if it has none, of what all agents see."""
+        game.reset(seed=0)
+        try:
+            state = np.asarray(game.state())
+        except (AttributeError, NotImplementedError):
+            self._has_state = False
+            size = sum(int(np.prod(part.shape or (1,))) for part in _plain(self._own)) * self._count
+            logger.info('%s has no state(): it is what all agents see', self.game_name)
+            return spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        self._has_state = True
+        own = getattr(game, 'state_space', None)
+        if isinstance(own, spaces.Box) and own.shape == state.shape:
+            return own
+        return spaces.Box(-np.inf, np.inf, state.shape, np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        super().reset(seed=seed)
+        self._begin(int(self.np_random.integers(2**31)))
+        return self._obs(), {}
+
+    def _begin(self, seed: int) -> None:
+        """Begins a game."""
+        found = self._running.begin(seed)
+        self._next = self._running.present
+        some = next(iter(found.values()))
+        self._seen = [found.get(i, some) for i in range(self._count)]
+        self._last = zero_obs(self._parts[LAST_ACTION])
+        self._rewards = np.zeros(self._count, np.float32)
+        self._returns = np.zeros(self._count)
+
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+        answers = self._move(np.asarray(action))
+        each = [float(answer[0]) for answer in answers.values()]
+        reward = sum(each) / (len(each) if self._mean else 1)
+        is_over = not self._running.present
+        truncated = is_over and any(answer[2] for answer in answers.values())
+        info: dict[str, Any] = {}
+        if is_over:
+            info = {
+                f'return_of_{name}': float(own) for name, own in zip(self.agents, self._returns, strict=True)
+            }
+        return self._obs(), reward, is_over and not truncated, truncated, info
+
+    def _move(self, action: Array) -> dict[int, Any]:
+        """Makes the moves of the agents, and returns what the game says of each."""
+        acting = self._running.present
+        found, answers = self._running.move(action)
+        for i, seen in found.items():
+            self._seen[i] = seen
+        # behind a time limit, those who would have acted on
+        cut_off = [i for i, answer in answers.items() if answer[2] and not answer[1]]
+        self._next = self._running.present or cut_off
+        # actions and rewards of those who acted
+        start = np.asarray(getattr(self.action_space, 'start', 0))
+        done = action - start + 1 if self._is_discrete else action
+        self._last = zero_obs(self._parts[LAST_ACTION])
+        self._last[acting] = done[acting]
+        self._rewards = np.zeros(self._count, np.float32)
+        for i, answer in answers.items():
+            self._rewards[i] = answer[0]
+        self._returns += self._rewards
+        return answers
+
+    def _obs(self) -> dict[str, Any]:
+        present = np.zeros(self._count, np.int8)
+        present[self._next] = 1
+        rows = [seen['observation'] if self._is_inner else seen for seen in self._seen]
+        obs = {
+            OWN: columns_of(self._own, rows),
+            STATE: self._state(rows),
+            PRESENT: present,
+            LAST_ACTION: self._last,
+            REWARDS: self._rewards,
+        }
+        if self._has_mask:
+            masks = np.stack([seen[ACTION_MASK] for seen in self._seen]).astype(np.int8)
+            # the choice of an absent agent means nothing
+            masks[present == 0] = np.eye(1, masks.shape[1], dtype=np.int8)
+            obs[ACTION_MASK] = masks.reshape(-1)
+        return obs
+
+    def _state(self, rows: list[Any]) -> Array:
+        if self._has_state:
+            return np.asarray(self._running.game.state(), self._parts[STATE].dtype)
+        packed = [
+            leaf.reshape(-1) for row in rows for _, leaf in leaves(pack(self._own, row, 'unsafe')[None])
+        ]
+        return np.concatenate(packed, dtype=np.float32)
+
+    def render(self) -> Any:
+        return self._running.game.render()
+
+    def close(self) -> None:
+        self._running.game.close()
+
+    def get_state(self) -> dict[str, Any]:
+        """Returns the seed and the moves of the game, and the state of the generator of seeds."""
+        running = self._running
+        return {
+            'rng': self.np_random.bit_generator.state,
+            'seed': running.seed,
+            'moves': np.array(running.moves),
+        }
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Replays the moves of the game: exact only if the seed given to ``reset`` determines all randomness."""
+        self._begin(int(state['seed']))
+        for action in state['moves']:
+            self._move(action)
+        self.np_random = generator_of(state['rng'])
+
+
+def _plain(space: Any) -> list[Any]:
+    parts = fields_of(space)
+    return [leaf for part in parts.values() for leaf in _plain(part)] if parts else [space]
+
+
+def drawn_action(space: Any, seen: Any, rng: np.random.Generator) -> Any:
+    """Returns a random action of an agent, one that the mask of what it sees allows."""
+    if not isinstance(space, spaces.Discrete):
+        return rng.uniform(space.low, space.high).astype(space.dtype)
+    mask = seen[ACTION_MASK] if isinstance(seen, dict) and ACTION_MASK in seen else np.ones(space.n)
+    allowed = np.flatnonzero(mask)
+    return int(rng.choice(allowed if len(allowed) else space.n)) + space.start
+
+
+def check_cooperation(running: Running, action: Any, name: str) -> None:
+    """Plays some random steps, and refuses a game in which one agent earns what others lose.
+
+    Raises:
+        IncompatibleError: If the rewards of a step are not all 0, and their sum is.
+    """
+    rng = np.random.default_rng(0)
+    seen = running.begin(0)
+    first = next(iter(seen.values()))
+    earned = []
+    for _ in range(TRIED_STEPS):
+        drawn = [drawn_action(action, seen.get(i, first), rng) for i in range(running.count)]
+        found, answers = running.move(np.stack(drawn))
+        seen |= found
+        rewards = np.array([answer[0] for answer in answers.values()])
+        if rewards.any():
+            earned.append(rewards)
+        if not running.present:
+            break
+    if earned and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned):
+        raise IncompatibleError(
+            f'the agents of {name} compete: what one earns, others lose',
+            where='env.env_id',
+            got=f'rewards {earned[0].tolist()}',
+            expected='agents that cooperate',
+            remedy=f'agents:{name} trains one policy by the reward of each; a game in turns is played by self-play.',
+        )

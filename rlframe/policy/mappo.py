@@ -1,0 +1,114 @@
+"""MAPPO: PPO for a team, with a critic of the team's state, whose advantages all agents share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlframe.data.faces import Metrics
+from rlframe.data.team import STATE
+from rlframe.data.timestep import EnvSpec
+from rlframe.policy.parts.ding_names import DingNames
+from rlframe.policy.parts.memory import CRITIC_OBS
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
+from rlframe.utils.lazy import torch
+
+
+class MAPPOModel(PPOModel):
+    """Section ``model`` of MAPPO."""
+
+    critic_obs: str | None = option(
+        CRITIC_OBS.having(
+            STATE, doc='part of the observations of a team that the critic reads; None: what all agents see'
+        )
+    )
+    agent_id: bool = option(AGENT_ID)
+    last_action: bool = option(SEES_LAST_ACTION)
+
+
+class MAPPOConfig(PPOConfig):
+    """Options of MAPPO."""
+
+    groups: str | list[Any] = option(GROUPS)
+    model: MAPPOModel
+
+
+class MAPPOUpdate(PPOUpdate):
+    """The clipped objective of each agent that is present, with the advantage of the team."""
+
+    inputs = (*PPOUpdate.inputs, 'logit')
+
+    def each(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the log-probability of what each agent did, and the entropy of what it could do, float32 [B, A]."""
+        count = self.model.team.size
+        log_prob, entropy = (
+            part.T.unflatten(1, (count, -1)) for part in self.distribution.each(logit, action)
+        )
+        return log_prob.sum(2), entropy.sum(2)
+
+    def surrogate(self, logit: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
+        # probabilities of what agents did
+        obs, action = rows['obs'], rows['action']
+        log_prob, entropy = self.each(self.masked(logit, obs), action)
+        before, _ = self.each(rows['logit'], action)
+        present = self.model.present(obs, log_prob)
+        log_ratio = (log_prob - before) * present
+        ratio = log_ratio.exp()
+        # advantage of the team
+        advantage = rows['advantage']
+        if self._normalises:
+            advantage = self.standardised(advantage, self._ddof)
+        gain = self.gain(ratio, advantage[:, None], rows)
+        # means over agents that are present
+        count = present.sum().clamp(min=1)
+        is_clipped = (ratio - 1).abs() > self._clip
+        return (
+            -(gain * present).sum() / count,
+            (entropy * present).sum() / count,
+            metrics_of(ratio, log_ratio, is_clipped),
+        )
+
+    def gain(self, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns what each agent gains, float32 [B, A], of ratios of probabilities [B, A] and the team's advantage [B, 1]."""
+        return torch.min(ratio * advantage, ratio.clamp(self._low, self._high) * advantage)
+
+
+@POLICY_REGISTRY.register('mappo')
+class MAPPOPolicy(PPOPolicy):
+    """Multi-agent PPO: actors of what each agent sees, and a critic of the state of the env, which only learning needs.
+
+    Every agent that is present has its own probability ratio and clipping; the advantage is that of the reward of the team.
+    Values are normalised. The critic has no memory: it reads the state. Without a critic of the state, and with a reward
+    of its own for each agent, it is ``ppo`` on an env ``agents:`` (IPPO).
+
+    Source:
+        Yu et al., The Surprising Effectiveness of PPO in Cooperative, Multi-Agent Games (2022), sections 3 and 5.1, and
+        algorithm 1.
+    """
+
+    _cfg: MAPPOConfig
+    config: dict[str, Any] = dict(learn=dict(value_norm=True))
+    supported_actions = 'Discrete, Box, MultiDiscrete'
+    update_class = MAPPOUpdate
+    ding = DingNames(defaults=DING_NETWORK)
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        settings = super().starting(facts)
+        # a step of a team is one row, of several actions
+        settings['model'] |= dict(encoder_hidden_size_list=[64, 64])
+        return settings
+
+    @classmethod
+    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
+        return learning_parts(spec)
+
+    def default_model(self) -> str:
+        return 'team_actor_critic'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'groups': self._cfg.groups}

@@ -1,0 +1,169 @@
+"""VDN: DQN for a team, whose value is the sum of the values of its agents."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.policy.bdq import BDQUpdate
+from rlframe.policy.dqn import DoubleConfig, QLearn, QModel, QPolicy
+from rlframe.policy.parts.actions import choice_dtype, explored, mask_of, masked
+from rlframe.policy.parts.ding_names import DingNames
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, remembered
+from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.update import Loss
+from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
+from rlframe.utils.lazy import torch
+
+
+class TeamQModel(QModel):
+    """Section ``model`` of policies that value the choices of a team."""
+
+    agent_id: bool = option(AGENT_ID)
+    last_action: bool = option(SEES_LAST_ACTION)
+    core: Literal[None, 'gru', 'lstm'] = option(
+        None, doc='recurrent core behind the hidden layers of agents, a memory for each; None: no memory'
+    )
+    core_hidden_size: int = option(
+        64, range='[1, inf)', unit='units', doc='width of the recurrent core, if there is one'
+    )
+
+
+class TeamQLearn(QLearn):
+    """Section ``learn`` of policies that value the choices of a team."""
+
+    burn_in: int = option(BURN_IN)
+
+
+class TeamQConfig(DoubleConfig):
+    """Options of policies that value the choices of a team."""
+
+    groups: str | list[Any] = option(GROUPS)
+    priority_eta: float = option(PRIORITY_ETA)
+    model: TeamQModel
+    learn: TeamQLearn
+
+
+class VDNUpdate(BDQUpdate):
+    """Double Q-learning of the team's value, which the network mixes of the values of what the agents choose."""
+
+    def joint(self, network: Any, value: torch.Tensor, action: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns the value of joint actions, [B, A], by the values of all choices, [B, S]: float32 [B]."""
+        joint: torch.Tensor = network.mixed(self.taken(value, action), obs)
+        return joint
+
+    def best(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns the allowed choice of the highest value of each agent, int64 [B, A]."""
+        return self.distribution.mode_tensor(self.masked(value, self.model.now(obs)))
+
+    def target(self, rows: Rows) -> torch.Tensor:
+        next_obs = rows['next_obs']
+        value = self.targets.network(next_obs)
+        judge = self.model(next_obs) if self.double else value
+        joint = self.joint(self.targets.network, value, self.best(judge, next_obs), next_obs)
+        target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * joint
+        return target
+
+    def loss(self, rows: Rows) -> Loss:
+        # value of the joint actions taken
+        obs = rows['obs']
+        value = self.joint(self.model, self.model(obs), rows['action'], obs)
+        # target
+        with torch.no_grad():
+            target = self.target(rows)
+        error = target - value
+        metrics = {'q_value': value.detach().mean(), 'target_q_value': target.mean()}
+        return Loss(self.targets.mean(error.square(), rows), metrics, error.detach())
+
+
+@POLICY_REGISTRY.register('vdn')
+class VDNPolicy(QPolicy):
+    """Value decomposition network: each agent takes its best choice by what it sees, and their values add up to the team's.
+
+    Q_tot(s, a) = sum over agents i of Q_i(o_i, a_i), learned by double Q-learning from the reward of the team; an agent that
+    is absent counts as 0. With ``model.core`` each agent remembers what it saw, and learns from replayed sequences.
+
+    Source:
+        Sunehag et al., Value-Decomposition Networks For Cooperative Multi-Agent Learning (2017), eq. 3. Agents that share
+        weights and know their number: section 3.
+    """
+
+    _cfg: TeamQConfig
+    config: dict[str, Any] = dict(model=dict(encoder_hidden_size_list=[64, 64], dueling=False))
+    supported_actions = 'Discrete, MultiDiscrete'
+    update_class = VDNUpdate
+    solves = 'CartPole-v1', 40_000
+    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000})
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        settings = super().starting(facts)
+        settings['model'] = facts.encoder([128, 128]) | dict(dueling=False)
+        return settings
+
+    @classmethod
+    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
+        return learning_parts(spec)
+
+    def default_model(self) -> str:
+        return 'team_q_net'
+
+    def model_kwargs(self) -> dict[str, Any]:
+        return super().model_kwargs() | {'groups': self._cfg.groups}
+
+    # acting
+
+    def init_collect(self) -> None:
+        self._action_dtype = choice_dtype(self.spec)
+
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self.model(obs), self.distribution.size
+
+    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
+        return self.distribution.mode_tensor(self.values(obs))
+
+    def q_value(self, obs: Array) -> torch.Tensor:
+        if self._memory is None:
+            return super().q_value(obs)
+        with torch.inference_mode():
+            tensor = self.tensor(obs)
+            return masked(self._memory.act(tensor), mask_of(tensor)).cpu()
+
+    def values(self, obs: Any) -> torch.Tensor:
+        value: torch.Tensor = self.model(obs)
+        return value
+
+    def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        before = self._remember(env_id)
+        return self._output(explored(self, self.q_value(obs).numpy(), eps)).replace(**before)
+
+    def _best(self, obs: Array) -> Array:
+        return self.distribution.mode(self.q_value(obs).numpy())
+
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._remember(env_id, is_evaluation=True)
+        return super().forward_eval(obs, env_id, **settings)
+
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._remember(env_id)
+        return super().forward_eval(obs, env_id).replace(**before)
+
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the best choice of each agent, int64 [B, A], and the recurrent states after the step, [B, P, H]."""
+        value, after = self.model.act(obs, state)
+        return self.distribution.mode_tensor(value), after
+
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = super().process_transition(obs, output, timestep)
+        return rows if self._memory is None else rows | {'state': output['state']}
+
+    # learning with memories
+
+    def columns(self, data: Batch) -> Rows:
+        return super().columns(data) if self._memory is None else remembered(self, data)
+
+    def _get_nstep(self) -> int:
+        return 1 if self._has_core else super()._get_nstep()

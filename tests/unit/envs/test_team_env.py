@@ -1,0 +1,190 @@
+"""A game of cooperating agents as one env: what its parts hold, agents that come and go, and games that are no teams."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from agent_games import Crowd, Meeting
+from error_texts import raises
+from gymnasium import spaces
+
+from rlframe import config
+from rlframe.app.starting import starting_config
+from rlframe.data.observation import pack
+from rlframe.data.team import team_of
+from rlframe.data.timestep import spec_of
+from rlframe.envs.base_env import check_layers
+from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.team_env import Team
+from rlframe.envs.worlds import find_world
+from rlframe.errors import ConfigError, EnvError, IncompatibleError
+from rlframe.pipeline import SerialPipeline
+
+CROWD = 'agent_games:crowd'
+
+
+class Different(Meeting):
+    """The second agent sees less and can do more than the others."""
+
+    def observation_space(self, agent: str) -> Any:
+        return spaces.Box(0, 9, (3 if agent == 'b' else 5,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return spaces.Discrete(6 if agent == 'b' else 4)
+
+    def _obs(self) -> Any:
+        obs = super()._obs()
+        return obs | {'b': obs['b'][:3]}
+
+
+class Rivals(Meeting):
+    """What the first agent earns, the others lose."""
+
+    def step(self, actions: dict[str, int]) -> Any:
+        obs, _, *rest = super().step(actions)
+        first = 1.0 - actions['a']
+        return obs, {'a': first, 'b': -first / 2, 'c': -first / 2}, *rest
+
+
+class CutOff(Meeting):
+    """Ends by a time limit, and tells its state."""
+
+    def state(self) -> Any:
+        return np.float32([self._left])
+
+    def step(self, actions: dict[str, int]) -> Any:
+        obs, reward, over, _, infos = super().step(actions)
+        return obs, reward, dict.fromkeys(actions, False), over, infos
+
+
+def test_a_step_of_a_team_is_one_row_with_what_each_agent_sees_did_and_earned() -> None:
+    env = Team('agent_games')
+    obs, _ = env.reset(seed=3)
+    assert env.observation_space.contains(obs) and env.action_space == spaces.MultiDiscrete([4, 4, 4])
+    place = int(obs['agents'][0, :4].argmax())
+    obs, reward, *_ = env.step(np.array([place, place, (place + 1) % 4]))
+    assert env.observation_space.contains(obs)
+    assert reward == 2.0 and obs['rewards'].tolist() == [1, 1, 0]
+    assert obs['last_action'].tolist() == [place + 1, place + 1, (place + 1) % 4 + 1], 'counted from 1'
+    assert obs['present'].tolist() == [1, 1, 1] and obs['agents'][:, 4].tolist() == [0, 1, 2]
+    np.testing.assert_array_equal(obs['state'], obs['agents'].reshape(-1))
+
+
+def test_the_team_may_earn_the_mean_and_the_end_tells_the_return_of_each_agent() -> None:
+    env = Team('agent_games', team_reward='mean', length=2)
+    obs, _ = env.reset(seed=3)
+    total: Any = np.zeros(3)
+    for last in (False, True):
+        place = int(obs['agents'][0, :4].argmax())
+        obs, reward, terminated, truncated, info = env.step(np.array([place, 0, 1]))
+        assert reward == pytest.approx(obs['rewards'].mean()) and (terminated, truncated) == (last, False)
+        total += obs['rewards']
+    assert info == {f'return_of_{agent}': earned for agent, earned in zip('abc', total, strict=True)}
+
+
+def test_absent_agents_are_marked_and_their_actions_mean_nothing() -> None:
+    env = Team(CROWD, mask='obs', lives=[(0, 4), (2, 4), (0, 1)])
+    obs, _ = env.reset(seed=0)
+    found = []
+    is_over = False
+    while not is_over:
+        masks = obs['action_mask'].reshape(3, 4)
+        found.append(obs['present'].tolist())
+        assert (masks[obs['present'] == 0] == [1, 0, 0, 0]).all()
+        obs, reward, is_over, *_ = env.step(masks.argmax(1) - 1)
+        acted = np.array(found[-1])
+        assert reward == obs['rewards'].sum() and (obs['rewards'] > 0).tolist() == (acted > 0).tolist()
+        assert (obs['last_action'] > 0).tolist() == (acted > 0).tolist()
+    assert found == [[1, 0, 1], [1, 0, 0], [1, 1, 0], [1, 1, 0]]
+
+
+def test_behind_a_time_limit_agents_count_as_present_and_behind_an_end_they_do_not() -> None:
+    for game, present in (('test_team_env:CutOff', [1, 1, 1]), ('agent_games', [0, 0, 0])):
+        env = Team(game, length=1)
+        env.reset(seed=0)
+        obs, _, terminated, truncated, _ = env.step(np.zeros(3, np.int64))
+        assert truncated is (present == [1, 1, 1]) and terminated is not truncated
+        assert obs['present'].tolist() == present
+
+
+def test_the_state_of_a_game_is_what_it_tells_and_else_what_all_agents_see() -> None:
+    assert Team('test_team_env:CutOff').observation_space['state'].shape == (1,)  # type: ignore[index]
+    assert Team(CROWD, obs='dict').observation_space['state'].shape == ((2 + 1 + 16) * 3,)  # type: ignore[index]
+
+
+def test_a_team_knows_what_one_agent_sees_and_does() -> None:
+    team = team_of(spec_of(Team(CROWD, obs='dict', act='box')))
+    crowd = Crowd(obs='dict', act='box')
+    assert (team.size, team.outputs) == (3, (2, 2, 2))
+    assert team.own == crowd.observation_space('agent 0')
+
+
+def test_padding_makes_smaller_spaces_as_large_as_the_largest_and_masks_what_an_agent_cannot_do() -> None:
+    env = Team('test_team_env:Different', pad=True)
+    obs, _ = env.reset(seed=0)
+    assert obs['agents'].shape == (3, 5) and not obs['agents'][1, 3:].any()
+    assert obs['action_mask'].reshape(3, 6).sum(1).tolist() == [4, 6, 4]
+    obs, *_ = env.step(np.array([3, 5, 0]))
+    assert obs['last_action'].tolist() == [4, 6, 1]
+
+
+def test_a_running_game_continues_from_a_checkpoint() -> None:
+    options = dict(env_id=Team, kwargs=dict(game=CROWD, lives=[(0, 6), (3, 6), (1, 5)]))
+    one, other = (BaseEnvManager.from_factory(GymEnvFactory(options), 2) for _ in range(2))
+    one.reset(seed=[3, 4]), other.reset(seed=[5, 6])
+    actions = np.random.default_rng(0).integers(-1, 3, (20, 2, 3))
+    for action in actions[:4]:
+        one.step(action, np.arange(2))
+    assert not len(one.restart_lost())
+    other.load_state_dict(one.state_dict())
+    for action in actions[4:]:
+        got, wanted = other.step(action, np.arange(2)), one.step(action, np.arange(2))
+        assert got.obs.tobytes() == wanted.obs.tobytes() and got.reward.tolist() == wanted.reward.tolist()
+        if got.done.any():
+            one.reset(got.env_id[got.done]), other.reset(got.env_id[got.done])
+    one.close(), other.close()
+
+
+def test_two_teams_have_games_of_their_own() -> None:
+    check_layers([Team('agent_games'), Team('agent_games')])
+
+
+BAD: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
+    'other spaces': (IncompatibleError, 'test_team_env:Different', {}),
+    'no padding': (IncompatibleError, CROWD, dict(obs='dict', pad=True)),
+    'rivals': (IncompatibleError, 'test_team_env:Rivals', {}),
+    'actions': (IncompatibleError, CROWD, dict(act='multi')),
+    'reward': (ConfigError, 'agent_games', dict(team_reward='max')),
+    'in turns': (EnvError, 'games:Nim', {}),
+}
+
+
+@pytest.mark.parametrize('name', BAD)
+def test_a_game_that_is_no_team_is_an_error_with_a_remedy(name: str) -> None:
+    error, game, kwargs = BAD[name]
+    with raises(error):
+        Team(game, **kwargs)
+
+
+@pytest.mark.parametrize('policy', ['qmix', 'mappo'])
+def test_training_by_an_id_with_the_prefix_of_teams(policy: str, cwd: Any) -> None:
+    assert find_world('team:agent_games').options == {'kwargs': {'game': 'agent_games'}}
+    main, create = starting_config('team:agent_games', policy)
+    main.policy |= dict(cuda=False)
+    if policy == 'mappo':
+        main.policy.collect.n_sample, main.policy.learn.batch_size = 128, 32
+    main.policy.eval.evaluator.eval_freq, main.max_env_step = 40, 2000
+    main.env.stop_value = 17.0
+    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+        pipeline.run()
+    assert pipeline.evaluator.best >= 17.0, 'of 18; random agents have 4.5'
+
+
+def test_an_observation_of_a_team_is_one_row() -> None:
+    env = Team('agent_games')
+    obs, _ = env.reset(seed=0)
+    row = pack(env.observation_space, obs)
+    assert row.dtype.names == ('agents', 'state', 'present', 'last_action', 'rewards')

@@ -1,0 +1,294 @@
+"""Policies of teams: joint values and losses by hand, agents that are absent, groups, and the two-step game."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from error_texts import raises
+from exported import as_eval_builds_it, trained
+from fakes import config_pair
+from gymnasium import spaces
+
+import rlframe
+from rlframe import config
+from rlframe.data import Batch, EnvSpec
+from rlframe.data.observation import pack, zero_obs
+from rlframe.data.timestep import spec_of
+from rlframe.envs.team_env import Team
+from rlframe.envs.two_step import PAYOFF
+from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.export import export_policy
+from rlframe.pipeline import SerialPipeline
+from rlframe.policy import create_policy
+
+GAME = 'rlframe.envs.two_step'
+CROWD: dict[str, Any] = dict(game='agent_games:crowd', mask='obs', lives=[(0, 6), (2, 6), (0, 3)])
+"""A game whose second agent comes late, and whose third leaves early."""
+VALUED = ['vdn', 'qmix']
+POLICIES = [*VALUED, 'mappo']
+
+
+def spec_of_team(**kwargs: Any) -> EnvSpec:
+    return spec_of(Team(**kwargs))
+
+
+def random_obs(spec: EnvSpec, count: int, seed: int = 0) -> Any:
+    """Returns random observations of a team, some of whose agents are absent, [count]."""
+    space: Any = spec.observation_space
+    space.seed(seed)
+    obs = zero_obs(space, count)
+    for row in range(count):
+        obs[row] = pack(space, space.sample())
+    if 'action_mask' in obs.dtype.names:
+        obs['action_mask'] = 1
+    obs['rewards'] = obs['state'] = 0
+    obs['state'] = np.random.default_rng(seed).normal(size=obs['state'].shape)
+    return obs
+
+
+def rows_of(spec: EnvSpec, count: int = 5) -> Batch:
+    rng = np.random.default_rng(0)
+    action: Any = spec.action_space
+    return Batch(
+        obs=random_obs(spec, count, 1),
+        next_obs=random_obs(spec, count, 2),
+        action=rng.integers(action.nvec, size=(count, len(action.nvec))).astype(np.uint8),
+        reward=rng.normal(size=count).astype(np.float32),
+        terminated=np.arange(count) % 3 == 0,
+        truncated=np.zeros(count, bool),
+    )
+
+
+def numbers(tensor: torch.Tensor) -> Any:
+    return tensor.detach().numpy().astype(np.float64)
+
+
+def mixed(policy: Any, network: Any, chosen: Any, obs: Any) -> Any:
+    """Returns the team's value of the values of what agents chose, [B, A], by the paper of the policy, in NumPy."""
+    chosen = chosen * obs['present']
+    if type(network.mixer).__name__ == 'Sum':
+        return chosen.sum(1)
+    mixer, state = network.mixer, torch.from_numpy(obs['state'].copy())
+    first, bias, last, end = (
+        numbers(part(state))
+        for part in (mixer.first_weight, mixer.first_bias, mixer.last_weight, mixer.last_bias)
+    )
+    hidden = np.einsum('ba,bas->bs', chosen, np.abs(first).reshape(len(obs), chosen.shape[1], -1)) + bias
+    hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0)))
+    return (hidden * np.abs(last)).sum(1) + end[:, 0]
+
+
+@pytest.mark.parametrize('name', VALUED)
+def test_team_learns_the_value_of_joint_actions_from_those_of_its_agents(name: str) -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type=name, discount_factor=0.9, groups='separate'), spec)
+    with torch.no_grad():
+        for parameter in policy.update.targets.network.parameters():
+            parameter.add_(0.1)
+    data = rows_of(spec)
+    found = policy.update.loss(policy.columns(data))
+
+    online, target = policy.model, policy.update.targets.network
+    value, next_value, judged = (
+        numbers(network(policy.tensor(data[part]))).reshape(5, 3, 4)
+        for network, part in ((online, 'obs'), (target, 'next_obs'), (online, 'next_obs'))
+    )
+    taken = np.take_along_axis(value, data['action'][:, :, None].astype(int), 2)[:, :, 0]
+    best = np.take_along_axis(next_value, judged.argmax(2)[:, :, None], 2)[:, :, 0]
+    next_joint = mixed(policy, target, best, data['next_obs'])
+    wanted = data['reward'] + 0.9 * ~data['terminated'] * next_joint
+    error = wanted - mixed(policy, online, taken, data['obs'])
+    np.testing.assert_allclose(numbers(found.error), error, atol=1e-5)
+    np.testing.assert_allclose(float(found.value.detach()), np.square(error).mean(), rtol=1e-5)
+
+
+def test_the_value_of_a_qmix_team_never_falls_if_that_of_an_agent_rises() -> None:
+    spec = spec_of_team(game=GAME)
+    policy: Any = create_policy(dict(type='qmix'), spec)
+    obs = policy.tensor(random_obs(spec, 50))
+    obs['present'][:] = 1
+    chosen = torch.randn(50, 2, requires_grad=True)
+    policy.model.mixed(chosen, obs).sum().backward()
+    assert (chosen.grad >= 0).all()
+
+
+def test_each_agent_of_a_mappo_team_is_clipped_by_its_own_ratio_and_absent_ones_count_for_nothing() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='mappo', learn=dict(entropy_weight=0.0)), spec)
+    rng = np.random.default_rng(0)
+    data = rows_of(spec)
+    obs = policy.tensor(data['obs'])
+    old, advantage = rng.normal(size=(5, 12)).astype(np.float32), rng.normal(size=5).astype(np.float32)
+    rows = dict(
+        obs=obs,
+        action=policy.tensor(data['action']),
+        logit=torch.from_numpy(old),
+        advantage=torch.from_numpy(advantage),
+        log_prob=torch.zeros(5),
+        return_=torch.zeros(5),
+    )
+    loss, entropy, _ = policy.update.surrogate(policy.model.logit(obs), rows)
+
+    def log_probs(logit: Any) -> Any:
+        logit = logit.reshape(5, 3, 4)
+        return logit - np.log(np.exp(logit).sum(2, keepdims=True))
+
+    new = log_probs(numbers(policy.model.logit(obs)))
+    index = data['action'][:, :, None].astype(int)
+    ratio = np.exp(np.take_along_axis(new - log_probs(old), index, 2))[:, :, 0]
+    scaled = ((advantage - advantage.mean()) / (advantage.std() + 1e-8))[:, None]
+    gain = np.minimum(ratio * scaled, ratio.clip(0.8, 1.2) * scaled)
+    present = data['obs']['present']
+    assert 0 < present.sum() < present.size
+    np.testing.assert_allclose(float(loss.detach()), -(gain * present).sum() / present.sum(), rtol=1e-4)
+    uncertain = -(np.exp(new) * new).sum(2)
+    np.testing.assert_allclose(
+        float(entropy.detach()), (uncertain * present).sum() / present.sum(), rtol=1e-4
+    )
+
+
+def trained_in_two_steps(policy: str, seed: int, **sections: Any) -> Any:
+    """Trains in the two-step game, and returns the policy."""
+    main, create = config_pair(
+        env_id='rlframe.envs.team_env:Team',
+        policy=policy,
+        env=dict(kwargs=dict(game=GAME), collector_env_num=8, stop_value='never'),
+        evaluator=dict(eval_freq=10**6),
+        **sections,
+    )
+    with SerialPipeline(config.compile_config(main, create, seed=seed)) as pipeline:
+        pipeline.run()
+    return pipeline.policy
+
+
+def row_of(env: Any, obs: Any) -> Any:
+    return np.asarray(pack(env.observation_space, obs))[None]
+
+
+def best_return(policy: Any, game: str = GAME) -> float:
+    """Returns the return of a team that takes the best actions."""
+    env = Team(game)
+    obs, _ = env.reset(seed=0)
+    total, is_over = 0.0, False
+    policy.reset_eval()
+    while not is_over:
+        action = policy.eval_mode.forward(row_of(env, obs), np.arange(1))['action'][0]
+        obs, reward, is_over, _, _ = env.step(action)
+        total += reward
+    return total
+
+
+def joint_values(policy: Any, game: int) -> Any:
+    """Returns what a team thinks of its joint actions in one of the two games of the second step, [2, 2]."""
+    env = Team(GAME)
+    env.reset(seed=0)
+    obs = policy.tensor(row_of(env, env.step(np.array([game, 0]))[0]))
+    joint = policy.update.joint
+    with torch.no_grad():
+        value = policy.model(obs)
+        each = [joint(policy.model, value, torch.tensor([[i, j]]), obs) for i in (0, 1) for j in (0, 1)]
+    return torch.cat(each).reshape(2, 2).numpy()
+
+
+BY_VALUES: dict[str, Any] = dict(
+    model=dict(encoder_hidden_size_list=[32]),
+    learn=dict(batch_size=64, learning_rate=2e-3, update_per_collect=4, target_update_freq=50),
+    collect=dict(n_sample=16),
+    other=dict(eps=1.0, replay_buffer=dict(replay_buffer_size=500)),
+    policy_=dict(discount_factor=0.99),
+    max_env_step=8000,
+)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('seed', range(3))
+def test_qmix_finds_8_in_the_two_step_game_and_knows_its_payoffs(seed: int) -> None:
+    policy = trained_in_two_steps('qmix', seed, **BY_VALUES)
+    assert best_return(policy) == 8.0
+    np.testing.assert_allclose(joint_values(policy, 1), PAYOFF[1], atol=0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('seed', range(3))
+def test_vdn_finds_7_as_sums_fit_the_other_game_badly(seed: int) -> None:
+    policy = trained_in_two_steps('vdn', seed, **BY_VALUES)
+    assert best_return(policy) == 7.0
+    best_sum = [[-1.5, 2.5], [2.5, 6.5]]  # the least squares, as in the paper: -1.5 + 4 for each choice of 1
+    np.testing.assert_allclose(joint_values(policy, 1), best_sum, atol=0.4)
+
+
+@pytest.mark.usefixtures('cwd')
+def test_mappo_finds_a_best_return_of_the_two_step_game() -> None:
+    policy = trained_in_two_steps(
+        'mappo',
+        0,
+        model=dict(encoder_hidden_size_list=[16]),
+        learn=dict(batch_size=64, learning_rate=1e-2, entropy_weight=0.05),
+        collect=dict(n_sample=256),
+        max_env_step=6000,
+    )
+    assert best_return(policy) in (7.0, 8.0)
+
+
+MAPPO_OPTIONS = dict(core='gru', core_hidden_size=8)
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('policy', POLICIES)
+@pytest.mark.parametrize('groups', ['shared', [[0, 2], [1]]])
+def test_teams_with_memories_and_groups_train_and_are_exported_without_what_only_learning_reads(
+    policy: str, groups: Any
+) -> None:
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=CROWD)
+    model = dict(encoder_hidden_size_list=[8], last_action=True, **MAPPO_OPTIONS)
+    checkpoint = trained(policy, env, dict(groups=groups, model=model))
+    loaded = rlframe.load(export_policy(checkpoint)['artifact'])
+    assert list(loaded.observation_space) == ['agents', 'last_action', 'action_mask']
+    judge: Any = as_eval_builds_it(checkpoint)
+    judge.reset_eval()
+    obs = random_obs(judge.spec, 6)
+    for _ in range(3):
+        wanted = judge.eval_mode.forward(obs, np.arange(6))['action']
+        given = {name: obs[name] for name in loaded.observation_space}
+        np.testing.assert_array_equal(loaded.act(given), wanted)
+
+
+def test_agents_of_a_group_share_a_network_and_others_have_their_own() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='vdn', groups=[[2, 0], [1]], model=dict(agent_id=False)), spec)
+    obs = random_obs(spec, 4)
+    obs['agents'][:] = obs['agents'][:, :1]
+    value = numbers(policy.model(policy.tensor(obs))).reshape(4, 3, 4)
+    np.testing.assert_allclose(value[:, 0], value[:, 2], rtol=1e-6)
+    assert not np.allclose(value[:, 0], value[:, 1])
+
+
+def test_agents_that_share_a_network_differ_by_their_number() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='mappo'), spec)
+    with torch.no_grad():
+        for head in policy.model.actor.heads:
+            head.weight.mul_(100)
+    obs = random_obs(spec, 4)
+    obs['agents'][:] = obs['agents'][:, :1]
+    logit = policy._logit(obs).reshape(4, 3, 4)
+    assert not np.allclose(logit[:, 0], logit[:, 1], atol=1e-3)
+
+
+@pytest.mark.parametrize('groups', ['alone', [[0, 1]], [[0, 1], [1, 2]], [[0], [True]]])
+def test_groups_that_do_not_hold_each_agent_once_are_an_error(groups: Any) -> None:
+    with raises(ConfigError):
+        create_policy(dict(type='qmix', groups=groups), spec_of_team(**CROWD))
+
+
+def test_a_team_whose_observations_have_no_state_is_an_error() -> None:
+    spec = spec_of_team(game=GAME)
+    parts = {name: part for name, part in spec.observation_space.spaces.items() if name != 'state'}
+    space = spaces.Dict(parts, sort_keys=False)
+    with raises(IncompatibleError):
+        create_policy(dict(type='qmix'), EnvSpec(space, spec.action_space, name='TwoStep'))
