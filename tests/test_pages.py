@@ -89,13 +89,16 @@ def test_pages_that_are_run_elsewhere_are_read_there() -> None:
 
 LONG = {'parallel.md', 'config.md', 'from_ding.md', 'algorithms.md', 'results.md'}
 """Pages of more than 250 lines."""
-MOST_WORDS = 81_000
-"""Words of all pages under docs: a page that grows is paid for by another."""
+MOST_WORDS = 69_500
+"""Words of all pages under docs that people write: a page that grows is paid for by another."""
+REFERENCE = 'config.md'
+"""The page that is written from the options in the source."""
 
 
 def test_docs_are_short() -> None:
     words = {page: len(text.split()) for page, text in TEXTS.items() if page.parent != ROOT}
-    assert sum(words.values()) <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])[:10]
+    written = sum(count for page, count in words.items() if page.name != REFERENCE)
+    assert written <= MOST_WORDS, sorted(words.items(), key=lambda item: -item[1])[:10]
     assert not [page for page in words if page.name not in LONG and len(TEXTS[page].splitlines()) > 250]
 
 

@@ -109,12 +109,12 @@ class SphereMLP(nn.Module):
         **images: Any,
     ) -> None:
         super().__init__()
-        size, count = widths[0], len(widths)
+        size = widths[0]
         self.read = make_reader(space, activation, **images)
         self.embed = UnitLinear(self.read.size + 1, size)
         scale = math.sqrt(2 / size)
         self.scaler = Scaler(size, scale, scale)
-        self.blocks = nn.Sequential(*(SphereBlock(size, activation, 1 / (count + 1)) for _ in widths))
+        self.blocks = nn.Sequential(*(SphereBlock(size, activation, 1 / (len(widths) + 1)) for _ in widths))
         self.heads = nn.ModuleList(SphereHead(size, outputs) for _ in range(heads))
         self._head = head
 
@@ -150,7 +150,8 @@ class SphereQAC(QAC):
     ) -> None:
         super().__init__(spec, encoder_hidden_size_list=[], atoms=atoms, critic_num=critic_num, **options)
         images = {name: options[name] for name in IMAGES if name in options}
-        widths, actions = encoder_hidden_size_list, action_size(spec)
+        widths = encoder_hidden_size_list
+        actions = action_size(spec)
         self.actor = SphereMLP(
             spec.observation_space, widths, activation, actions, heads=2, head=bounded_gaussian, **images
         )

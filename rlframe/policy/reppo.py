@@ -132,7 +132,8 @@ class REPPOUpdate(Update):
         kl = divergence(rows['mean'], rows['log_std'], mean, log_std)
         loss = torch.where(kl < limit, alpha.detach() * log_prob - value, weight.detach() * kl).mean()
         # multipliers
-        entropy, apart = -log_prob.detach().mean(), kl.detach().mean()
+        entropy = -log_prob.detach().mean()
+        apart = kl.detach().mean()
         loss = loss + alpha * (entropy - self._target_entropy) + weight * (limit - apart)
         return Loss(
             loss, {'entropy': entropy, 'kl': apart, 'alpha': alpha.detach(), 'kl_weight': weight.detach()}
