@@ -175,6 +175,9 @@ class REPPOPolicy(QACPolicy):
         discount_factor=0.5,
     )
     solves = 'Pendulum-v1', 60_000
+    search_space = QACPolicy.search_space.without(
+        'learn.target_theta', source=f'{QACPolicy.search_space.source}; no target networks'
+    )
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

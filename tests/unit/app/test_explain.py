@@ -32,7 +32,7 @@ def test_an_option_has_the_defaults_of_each_policy() -> None:
 @pytest.mark.parametrize(
     ('word', 'expected'),
     [
-        ('update_per_collect', ['policy.learn.update_per_collect']),
+        ('n_sample', ['policy.collect.n_sample']),
         ('gamma', ['policy.discount_factor', 'policy.collect.discount_factor']),
         ('num-envs', ['env.collector_env_num']),
         ('replay_buffer.type', ['policy.other.replay_buffer.type']),

@@ -302,7 +302,7 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
 @pytest.mark.parametrize(
     ('main', 'create'),
     [
-        ({}, {'policy.type': 'qmix_command'}),
+        ({}, {'policy.type': 'dreamer_command'}),
         ({}, {'policy.type': 'ppof'}),
         ({}, {'reward_model.type': 'valuedice'}),
         ({'world_model.train_freq': 1}, {}),
@@ -347,8 +347,8 @@ def test_policy_of_the_users_own_module_is_looked_for_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
-    (tmp_path / 'module_without_qmix.py').write_text('')
-    pair = dqn({}, {'policy.type': 'qmix', 'policy.import_names': ['module_without_qmix']})
+    (tmp_path / 'module_without_dreamer.py').write_text('')
+    pair = dqn({}, {'policy.type': 'dreamer', 'policy.import_names': ['module_without_dreamer']})
     with raises(ConfigError):
         compile_config(*pair)
 

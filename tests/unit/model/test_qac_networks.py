@@ -97,7 +97,7 @@ def test_the_critic_has_widths_of_its_own(name: str, core: str | None) -> None:
     if core and (name in WITHOUT_CORE or 'core' not in FIELDS[name]):
         pytest.skip('it has no core')
     policy = create_policy(name, env=env, model=model | (dict(core=core) if core else {}))
-    if core is None:
+    if core is None or hasattr(policy.model.actor, 'nets'):
         parts = [getattr(policy.model, 'policy', None) or policy.model.actor, policy.model.critic]
     elif hasattr(policy.model, 'memories'):
         parts = list(policy.model.memories)
