@@ -39,6 +39,7 @@ def open_reward_models(tree: Tree, errors: list[ConfigError]) -> None:
     if isinstance(given, Mapping) and not isinstance(given.get('type'), str):
         pairs = [(name, {} if value is True else value) for name, value in raw_items(given)]
     else:
+        given = _with_own_section(given)
         try:
             pairs = [(name, {'type': name, **options}) for name, options in chosen(given)]
         except ConfigError:
@@ -59,6 +60,17 @@ def open_reward_models(tree: Tree, errors: list[ConfigError]) -> None:
             found[name] = dict(options)
     if found:
         tree[REWARD_MODELS] = found
+
+
+def _with_own_section(given: Any) -> Any:
+    """Returns one reward model with the options of its own section, as overrides of ``reward_model.NAME.OPTION`` set them."""
+    if not isinstance(given, Mapping):
+        return given
+    name = given['type']
+    own = given.get(name)
+    if not isinstance(own, Mapping):
+        return given
+    return {key: value for key, value in raw_items(given) if key != name} | dict(raw_items(own))
 
 
 def keep_rows(collect: Options, tree: Tree) -> None:

@@ -222,7 +222,7 @@ class GridEncoder(nn.Module):
         embedded, *convolved = (encoder.channels(count) for count in GRID_CHANNELS)
         self.symbols = nn.Embedding(channels * SYMBOLS, embedded)
         nn.init.normal_(self.symbols.weight, std=channels**-0.5)
-        self.values = nn.Linear(channels, embedded, bias=False)
+        self.values = nn.Linear(channels, embedded)
         self._scale = _scale_of(space) or 1.0
         self.register_buffer('_first', torch.arange(channels) * SYMBOLS, persistent=False)
         self.layers = nn.ModuleList()

@@ -73,6 +73,7 @@ class NetworkRewardModel(RewardModel):
         """Returns vectors of observations that are no large images."""
         is_normed = is_small and cfg.get('obs_norm', False)
         self._moments = RunningMoments((int(reader.size),), np.float32) if is_normed else None
+        self._standardise()
         # network and optimizer
         with drawing_weights(torch.Generator(), seed):
             self.network: Any = self.make_network().to(self.device)
@@ -106,10 +107,15 @@ class NetworkRewardModel(RewardModel):
         found = self._vectors(obs)
         if self._moments is None:
             return found
-        mean, std = (
-            torch.as_tensor(each, dtype=torch.float32) for each in (self._moments.mean, self._moments.std)
-        )
-        return ((found - mean.to(self.device)) / std.to(self.device)).clamp(-OBS_CLIP, OBS_CLIP)
+        return ((found - self._mean) * self._scale).clamp_(-OBS_CLIP, OBS_CLIP)
+
+    def _standardise(self) -> None:
+        """Brings what observations are standardised by to the device."""
+        if self._moments is not None:
+            numbers = (self._moments.mean, 1 / self._moments.std)
+            self._mean, self._scale = (
+                torch.from_numpy(each.astype(np.float32)).to(self.device) for each in numbers
+            )
 
     def _vectors(self, obs: Array) -> Any:
         found = on_device(to_tensor(np.asarray(obs)), self.device)
@@ -119,6 +125,7 @@ class NetworkRewardModel(RewardModel):
         cfg = self._cfg
         if self._moments is not None:
             self._moments.update(self._vectors(rows['next_obs']).cpu().numpy())
+            self._standardise()
         new = Batch({name: np.array(rows[name]) for name in self.columns})
         held = Batch.cat([*self._kept, new])
         self._kept = [held[-max(cfg.memory, len(new)) :]]
@@ -178,6 +185,7 @@ class NetworkRewardModel(RewardModel):
         self._due = state['due']
         if self._moments is not None:
             self._moments.load_state_dict(state['moments'])
+            self._standardise()
 
 
 def on_device(tensor: Any, device: str) -> Any:

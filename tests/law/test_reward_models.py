@@ -175,6 +175,12 @@ def test_a_name_that_no_info_has_is_said(cwd: Path) -> None:
         pipeline.run()
 
 
+def test_options_of_one_model_are_set_by_its_name_in_either_form() -> None:
+    for given in ("reward_model=dict(type='counts', cell=0.1)", 'reward_model=dict(counts=dict(cell=0.1))'):
+        cfg = compiled('cartpole_dqn', given, 'reward_model.counts.weight=0.25')
+        assert cfg.reward_model.counts.weight == 0.25 and cfg.reward_model.counts.cell == 0.1
+
+
 BAD = {
     'no dict': ('reward_model=3', 'dict(type=NAME'),
     'weight': ("reward_model=dict(type='counts', weight=0)", 'reward_model.counts.weight'),
