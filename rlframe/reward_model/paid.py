@@ -130,6 +130,8 @@ class RewardModels:
 
         Advantages and lambda-returns are linear in rewards: what is paid adds its own discounted sum, by values of 0.
         """
+        if attribute_of(self._policy, 'values_bonus', False):
+            return Batch({name: column for name, column in samples.items() if name != ROWS} | {BONUS: bonus})
         columns = {name: column for name, column in samples.items() if name not in (ROWS, *MARKS)}
         if 'reward' in columns:  # the learner makes returns of them
             columns['reward'] = bonus + (0 if self._replaces else columns['reward'])

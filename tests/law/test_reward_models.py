@@ -98,6 +98,10 @@ def test_training_samples_are_those_of_an_env_that_had_paid(name: str, kind: str
 
 CASES = {
     'ppo': ('cartpole_ppo', COUNTS, 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2'),
+    'curious ppo': (
+        *('cartpole_ppo', COUNTS, 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2'),
+        'policy.type=curious_ppo',
+    ),
     'ppo lstm': (
         *('cartpole_ppo', COUNTS, 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2'),
         'policy.model.core=lstm',

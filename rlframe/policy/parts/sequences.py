@@ -105,7 +105,7 @@ def keeping_rows(get_train_sample: Callable[[Batch], Batch], block: Batch) -> Ba
     row = np.asarray(samples['collect_iter'])
     order = np.lexsort((row, row % shape[1]))
     kept = {name: flat(column)[row[order]] for name, column in block.items() if name not in OF_ACTING}
-    marks = {name: kept.pop(name) for name in MARKS}
+    marks = {name: kept.pop(name) for name in MARKS if name in kept}
     return samples[order].replace(**marks, rows=Batch(kept))
 
 
