@@ -284,7 +284,7 @@ class MixedSource(DataSource):
             self._stream(source, count, seed, skip)
             for source, count, seed in zip(self.sources, counts, seeds, strict=True)
         ]
-        return (_joined([next(stream) for stream in streams]) for _ in range(skip, total))
+        return (joined([next(stream) for stream in streams]) for _ in range(skip, total))
 
     def _counts(self, size: int) -> list[int]:
         """Returns the rows of a batch that are from each, which are together ``size``."""
@@ -316,7 +316,7 @@ class MixedSource(DataSource):
             skip = 0
 
 
-def _joined(parts: list[Batch]) -> Batch:
+def joined(parts: list[Batch]) -> Batch:
     """Joins the rows of several data, with the columns that all have."""
     names = [name for name, _ in parts[0].items() if all(name in part for part in parts)]
     return Batch.cat([Batch({name: part[name] for name in names}) for part in parts])

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.dataset import DATA_FORMS, check_source, open_data
-from rlframe.data.sources import DataSource
+from rlframe.data.sources import DataSource, joined
 from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.actions import ActionMap
@@ -43,7 +43,7 @@ def recorded_rows(data: Any, spec: EnvSpec, where: str = 'data') -> Batch:
         raise ConfigError(message, where=where, got=None, expected=DATA_FORMS, remedy=RECORD)
     source = open_data(data, where)
     check_source(source, spec, where)
-    rows = Batch.cat([_columns(each, where) for each in getattr(source, 'sources', [source])])
+    rows = joined([_columns(each, where) for each in getattr(source, 'sources', [source])])
     source.close()
     return rows
 

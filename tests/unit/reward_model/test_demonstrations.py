@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -22,6 +24,15 @@ def test_actions_are_those_of_a_network() -> None:
     spec = EnvSpec(OBS, spaces.Box(0, 4, (2,), np.float32), name='Toy-v0')
     rows = random_rows(3, actions=None).replace(action=np.array([[0, 4], [2, 1], [4, 4]], np.float32))
     np.testing.assert_allclose(demonstrations(rows, spec)['action'], [[-1, 1], [0, -0.5], [1, 1]])
+
+
+def test_several_data_are_read_one_after_the_other_with_the_columns_that_all_have(tmp_path: Path) -> None:
+    one, other = random_rows(6), random_rows(9, seed=1)
+    np.savez(tmp_path / 'one.npz', **one.columns)
+    np.savez(tmp_path / 'other.npz', obs=other['obs'], action=other['action'])
+    found = demonstrations([str(tmp_path / 'one.npz'), str(tmp_path / 'other.npz')], PLAIN)
+    assert {*found.keys()} == {'obs', 'action'}
+    np.testing.assert_array_equal(found['obs'], np.concatenate([one['obs'], other['obs']]))
 
 
 @pytest.mark.parametrize('kind', FROM_DATA)
