@@ -70,7 +70,7 @@ class GAIL(AdversarialModel):
 
     Source:
         Ho & Ermon, Generative Adversarial Imitation Learning (2016), algorithm 1. Other forms of the reward, and the gradient
-        penalty: Kostrikov et al., Discriminator-Actor-Critic (2019), sections 4.1 and 4.2.
+        penalty: Kostrikov et al., Discriminator-Actor-Critic (2019), section 4.
     """
 
     _cfg: GAILConfig

@@ -25,7 +25,7 @@ def cost_loss(expert: torch.Tensor, sampled: torch.Tensor, log_prob: torch.Tenso
         log_prob: Logarithm of the probability by which each of those was drawn, [M].
 
     Source:
-        Finn et al., eq. 1: mean c(demonstrations) + log mean exp(-c(samples)) / q(samples).
+        Finn et al., section 4: mean c(demonstrations) + log mean exp(-c(samples)) / q(samples).
     """
     return expert.mean() + torch.logsumexp(-sampled - log_prob, 0) - math.log(len(sampled))
 

@@ -108,6 +108,6 @@ def preference_loss(better: torch.Tensor, worse: torch.Tensor) -> torch.Tensor:
 
     Source:
         Brown et al., Extrapolating Beyond Suboptimal Demonstrations via Inverse Reinforcement Learning from Observations
-        (2019), eq. 1 to 3: P(worse < better) = exp(better) / (exp(worse) + exp(better)).
+        (2019), section 4: P(worse < better) = exp(better) / (exp(worse) + exp(better)).
     """
     return torch.nn.functional.softplus(worse - better).mean()
