@@ -70,6 +70,7 @@ def from_ding(
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
     _read_types(draft)
+    ding_convert.team(draft)
     draft.is_parallel = parallel and any(isinstance(draft.create.get(name), dict) for name in ding_table.COMM)
     is_own = _drop_imports(draft)
     draft.policy = _policy(draft, is_own)
@@ -188,8 +189,8 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
             remedy = f'These have them: {", ".join(fitting)}.'
             yield 'policy.action_space', f'{draft.policy} has no hybrid actions', remedy
     if draft.get('policy.multi_agent') is True:
-        message = 'a critic that sees what all agents see does not exist in rlframe'
-        remedy = "env.type='pettingzoo' trains one policy on what each agent sees."
+        message = 'a critic that sees what all agents see needs a team'
+        remedy = '--env team:GAME makes one of a game of PettingZoo, and mappo, qmix, vdn and wqmix train it.'
         yield 'policy.multi_agent', message, remedy
 
 

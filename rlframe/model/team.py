@@ -234,6 +234,31 @@ class MonotonicMixer(nn.Module):
         return mixed
 
 
+class FreeMixer(nn.Module):
+    """Mixes the values of agents by hidden layers that also read the state, without any restriction.
+
+    Args:
+        space: Space of the state.
+        count: Agents.
+        size: Units of each of two hidden layers are four times this.
+        activation: Nonlinearity behind each.
+
+    Source:
+        Rashid et al., Weighted QMIX (2020), section 5.
+    """
+
+    def __init__(self, space: Any, count: int, size: int, activation: str = 'relu') -> None:
+        super().__init__()
+        values = spaces.Box(-np.inf, np.inf, (count,), np.float32)
+        both = spaces.Dict({'values': values, STATE: without_mask(space)}, sort_keys=False)
+        self.net = MLP(both, [4 * size, 4 * size], activation, 1)
+
+    def forward(self, value: torch.Tensor, state: Obs) -> torch.Tensor:
+        """Maps values float32 [B, A] and states [B, ...] to values of the team, float32 [B]."""
+        mixed: torch.Tensor = self.net({'values': value, STATE: state})
+        return mixed.squeeze(1)
+
+
 @MODEL_REGISTRY.register('team_q_net')
 class TeamQNet(nn.Module):
     """Values of the choices of each agent, and of the team.
@@ -245,8 +270,9 @@ class TeamQNet(nn.Module):
         spec: Spaces of the env.
         encoder_hidden_size_list: Widths of the hidden layers of agents.
         activation: Nonlinearity behind each.
-        mixer: 'sum', or 'monotonic', which reads the state.
+        mixer: 'sum', or 'monotonic' or 'free', which read the state.
         mixer_size: Hidden units of the mixer.
+        has_critic: Whether there is another such network, ``central``, whose mixer is free.
         dueling: Whether the networks of agents are dueling ones, see ``QNet``.
         noisy: Whether their heads are noisy.
         options: Further arguments of ``AgentNets``.
@@ -257,8 +283,9 @@ class TeamQNet(nn.Module):
         spec: EnvSpec,
         encoder_hidden_size_list: Sequence[int] = (64, 64),
         activation: str = 'relu',
-        mixer: Literal['sum', 'monotonic'] = 'sum',
+        mixer: Literal['sum', 'monotonic', 'free'] = 'sum',
         mixer_size: int = 32,
+        has_critic: bool = False,
         dueling: bool = False,
         noisy: bool = False,
         **options: Any,
@@ -277,8 +304,13 @@ class TeamQNet(nn.Module):
         self._is_even = min(team.outputs) == most
         self._real = [a * most + k for a, count in enumerate(team.outputs) for k in range(count)]
         self.mixer: Any = Sum()
-        if mixer == 'monotonic' and sees_state(spec):
-            self.mixer = MonotonicMixer(team.state, team.size, mixer_size, activation)
+        if mixer != 'sum' and sees_state(spec):
+            kind = MonotonicMixer if mixer == 'monotonic' else FreeMixer
+            self.mixer = kind(team.state, team.size, mixer_size, activation)
+        self.central: Any = None
+        if has_critic and sees_state(spec):
+            own = {'dueling': dueling, 'noisy': noisy, **options}
+            self.central = TeamQNet(spec, encoder_hidden_size_list, activation, 'free', mixer_size, **own)
 
     def _flat(self, value: torch.Tensor) -> torch.Tensor:
         """Maps the outputs of agents, [B, A, most], to the values of all choices, [B, S]."""

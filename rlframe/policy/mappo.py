@@ -94,7 +94,13 @@ class MAPPOPolicy(PPOPolicy):
     config: dict[str, Any] = dict(learn=dict(value_norm=True))
     supported_actions = 'Discrete, Box, MultiDiscrete'
     update_class = MAPPOUpdate
-    ding = DingNames(defaults=DING_NETWORK)
+    ding = DingNames(
+        defaults={**DING_NETWORK, 'model.share_encoder': 'images', 'learn.entropy_weight': 0.0},
+        unused={
+            'model.agent_num': 'read from the spaces of the env',
+            'agent_num': 'read from the spaces of the env',
+        },
+    )
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

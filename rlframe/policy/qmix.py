@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.vdn import TeamQConfig, TeamQModel, VDNPolicy
+from rlframe.policy.vdn import VDN_DING, TeamQConfig, TeamQModel, VDNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
+
+QMIX_DING = VDN_DING.having(unused={'model.mixer': 'the policy vdn is the one without a mixing network'})
+"""What DI-engine calls the options of QMIX and its kin."""
 
 
 class QMIXModel(TeamQModel):
@@ -36,7 +38,7 @@ class QMIXPolicy(VDNPolicy):
     """
 
     _cfg: QMIXConfig
-    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 5000})
+    ding = QMIX_DING
 
     def model_kwargs(self) -> dict[str, Any]:
         return super().model_kwargs() | {'mixer': 'monotonic'}

@@ -18,6 +18,33 @@ from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+VDN_DING = DingNames(
+    options={
+        'model.hidden_size_list': 'model.encoder_hidden_size_list',
+        'learn.double_q': 'double',
+        'learn.discount_factor': 'discount_factor',
+        'collect.unroll_len': 'other.replay_buffer.unroll_len',
+        'unroll_len': 'other.replay_buffer.unroll_len',
+    },
+    defaults={
+        'double': False,
+        'discount_factor': 0.99,
+        'learn.update_per_collect': 20,
+        'learn.batch_size': 32,
+        'learn.learning_rate': 5e-4,
+        'model.core': 'gru',
+        'other.eps': {'type': 'exp', 'start': 1, 'end': 0.05, 'decay': 50_000},
+        'other.replay_buffer.replay_buffer_size': 5000,
+        'other.replay_buffer.unroll_len': 10,
+    },
+    unused={
+        'agent_num': 'read from the spaces of the env',
+        'model.agent_num': 'read from the spaces of the env',
+        'learn.clip_value': 'gradients are clipped by their norm, with learn.grad_clip_norm',
+    },
+)
+"""What DI-engine calls the options of policies that value the choices of a team."""
+
 
 class TeamQModel(QModel):
     """Section ``model`` of policies that value the choices of a team."""
@@ -96,7 +123,7 @@ class VDNPolicy(QPolicy):
     supported_actions = 'Discrete, MultiDiscrete'
     update_class = VDNUpdate
     solves = 'CartPole-v1', 40_000
-    ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000})
+    ding = VDN_DING
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

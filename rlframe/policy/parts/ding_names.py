@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 
@@ -22,3 +22,7 @@ class DingNames:
     """Options here whose defaults differ, with DI-engine's."""
     unused: Mapping[str, str] = field(default_factory=dict)
     """Its keys without a counterpart, and what replaces them."""
+
+    def having(self, **more: Mapping[str, Any]) -> DingNames:
+        """Returns the same names with further ones in some of the tables."""
+        return replace(self, **{table: {**getattr(self, table), **own} for table, own in more.items()})

@@ -28,7 +28,7 @@ GAME = 'rlframe.envs.two_step'
 CROWD: dict[str, Any] = dict(game='agent_games:crowd', mask='obs', lives=[(0, 6), (2, 6), (0, 3)])
 """A game whose second agent comes late, and whose third leaves early."""
 VALUED = ['vdn', 'qmix']
-POLICIES = [*VALUED, 'mappo']
+POLICIES = [*VALUED, 'wqmix', 'mappo']
 
 
 def spec_of_team(**kwargs: Any) -> EnvSpec:
@@ -72,6 +72,8 @@ def mixed(policy: Any, network: Any, chosen: Any, obs: Any) -> Any:
     if type(network.mixer).__name__ == 'Sum':
         return chosen.sum(1)
     mixer, state = network.mixer, torch.from_numpy(obs['state'].copy())
+    if type(mixer).__name__ == 'FreeMixer':
+        return numbers(mixer(torch.from_numpy(chosen.astype(np.float32)), state))
     first, bias, last, end = (
         numbers(part(state))
         for part in (mixer.first_weight, mixer.first_bias, mixer.last_weight, mixer.last_bias)
@@ -103,6 +105,41 @@ def test_team_learns_the_value_of_joint_actions_from_those_of_its_agents(name: s
     error = wanted - mixed(policy, online, taken, data['obs'])
     np.testing.assert_allclose(numbers(found.error), error, atol=1e-5)
     np.testing.assert_allclose(float(found.value.detach()), np.square(error).mean(), rtol=1e-5)
+
+
+def of_each(values: Any, choice: Any) -> Any:
+    """Returns the values of the choices of agents, [B, A, N] and [B, A] to [B, A]."""
+    return np.take_along_axis(values, choice[:, :, None].astype(int), 2)[:, :, 0]
+
+
+@pytest.mark.parametrize('optimistic', [True, False])
+def test_wqmix_weighs_joint_actions_by_what_its_critic_thinks_of_them(optimistic: bool) -> None:
+    spec = spec_of_team(**CROWD)
+    learn = dict(optimistic=optimistic, alpha=0.25)
+    policy: Any = create_policy(dict(type='wqmix', discount_factor=0.9, learn=learn), spec)
+    with torch.no_grad():
+        for parameter in policy.update.targets.network.parameters():
+            parameter.add_(0.02)
+    data = rows_of(spec, 12)
+    found = policy.update.loss(policy.columns(data))
+
+    def values(network: Any, part: str) -> Any:
+        return numbers(network(policy.tensor(data[part]))).reshape(12, 3, 4)
+
+    online, target = policy.model, policy.update.targets.network.central
+    best_next = values(online, 'next_obs').argmax(2)
+    reached = mixed(policy, target, of_each(values(target, 'next_obs'), best_next), data['next_obs'])
+    wanted = data['reward'] + 0.9 * ~data['terminated'] * reached
+    own, central = values(online, 'obs'), values(online.central, 'obs')
+    joint = mixed(policy, online, of_each(own, data['action']), data['obs'])
+    judged = mixed(policy, online.central, of_each(central, data['action']), data['obs'])
+    best = own.argmax(2)
+    judged_best = mixed(policy, online.central, of_each(central, best), data['obs'])
+    counts = wanted > joint if optimistic else (best == data['action']).all(1) | (wanted > judged_best)
+    assert 0 < counts.sum() < 12
+    weight = np.where(counts, 1, 0.25)
+    loss = (weight * (wanted - joint) ** 2 + (wanted - judged) ** 2).mean()
+    np.testing.assert_allclose(float(found.value.detach()), loss, rtol=1e-4)
 
 
 def test_the_value_of_a_qmix_team_never_falls_if_that_of_an_agent_rises() -> None:

@@ -1,0 +1,56 @@
+"""Configs of DI-engine for teams of PettingZoo become teams here."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rlframe.config import from_ding
+
+
+def spread(policy: str, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a config of DI-engine for three agents that spread."""
+    env = dict(env_family='mpe', env_id='simple_spread_v2', n_agent=3, n_landmark=3, max_cycles=25)
+    env |= dict(agent_obs_only=False, continuous_actions=False, collector_env_num=8, stop_value=0)
+    model = dict(agent_num=3, obs_shape=18, global_obs_shape=48, action_shape=5)
+    section = dict(cuda=False, model=model, learn={}, collect=dict(n_sample=600), other={})
+    for key, value in options.items():
+        section[key] = {**section[key], **value} if isinstance(section.get(key), dict) else value
+    kind = dict(type='petting_zoo', import_names=['dizoo.petting_zoo.envs.petting_zoo_simple_spread_env'])
+    return dict(env=env, policy=section), dict(env=kind, policy=dict(type=policy))
+
+
+BY_VALUES: dict[str, Any] = dict(
+    learn=dict(target_update_theta=0.001, double_q=True, discount_factor=0.98), collect=dict(unroll_len=16)
+)
+
+
+@pytest.mark.parametrize(
+    ('given', 'mixer', 'policy'),
+    [('qmix', dict(mixer=True), 'qmix'), ('qmix', dict(mixer=False), 'vdn'), ('wqmix', {}, 'wqmix')],
+)
+def test_agents_that_are_valued_remember_and_learn_from_sequences(
+    given: str, mixer: Any, policy: str
+) -> None:
+    model = dict(hidden_size_list=[128, 64], **mixer)
+    found = from_ding(*spread(given, model=model, **BY_VALUES))
+    main, create = found.main_config, found.create_config
+    assert create['policy']['type'] == policy and create['replay_buffer']['type'] == 'sequence'
+    assert main['env']['env_id'] == 'rlframe.envs.team_env:Team'
+    assert main['env']['kwargs'] == dict(
+        game='mpe2.simple_spread_v3', N=3, max_cycles=25, continuous_actions=False
+    )
+    section = main['policy']
+    assert section['model'] == dict(encoder_hidden_size_list=[128, 64], core='gru', core_hidden_size=64)
+    assert (section['double'], section['discount_factor']) == (True, 0.98)
+    assert section['learn']['target_theta'] == 0.001 and section['learn']['target_update_freq'] is None
+    assert section['other']['replay_buffer']['unroll_len'] == 16
+    assert section['collect']['n_sample'] == 600 * 16, 'DI-engine counts sequences'
+
+
+def test_a_ppo_of_many_agents_is_mappo() -> None:
+    found = from_ding(*spread('ppo', multi_agent=True, learn=dict(value_norm=True)))
+    assert (
+        found.create_config['policy']['type'] == 'mappo' and 'multi_agent' not in found.main_config['policy']
+    )
