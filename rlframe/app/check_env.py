@@ -31,7 +31,7 @@ from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.envs.schedule import check_scheduled
 from rlframe.envs.state import EnvState, Refusal
 from rlframe.envs.state_objects import MismatchError
-from rlframe.envs.worlds import PETTINGZOO, find_world
+from rlframe.envs.worlds import PETTINGZOO, TEAM, TEAM_ENV, find_world
 from rlframe.errors import ConfigError, EnvError, IncompatibleError, NonFiniteError, RLFrameError
 from rlframe.policy.parts.fit import fitting
 from rlframe.policy.parts.random_policy import random_actions
@@ -523,9 +523,13 @@ def _report(checks: Checks) -> dict[str, Any]:
     findings = sorted(checks.findings, key=lambda finding: order.index(finding.severity))
     env_id = checks.section['env_id']
     name = env_id if isinstance(env_id, str) else getattr(env_id, '__name__', repr(env_id))
+    is_team = env_id == TEAM_ENV
+    if is_team:
+        name = f'{TEAM}:{checks.section["kwargs"]["game"]}'
     is_good = not any(finding.severity == 'error' for finding in findings)
     policies = checks.facts.get('policies', [])
-    policy = 'ppo' if 'ppo' in policies else next(iter(policies), None)
+    usual = 'mappo' if is_team else 'ppo'
+    policy = usual if usual in policies else next(iter(policies), None)
     train = f'rlframe train --env {name} --policy {policy}'
     return {
         'env': name,

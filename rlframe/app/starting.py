@@ -17,6 +17,7 @@ from rlframe.config.components import section_at, value_at
 from rlframe.config.rules import learns_from_data
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_goals, plain_parts
+from rlframe.data.team import is_team
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.worlds import World, find_world
 from rlframe.errors import (
@@ -240,6 +241,8 @@ def default_policy(spec: EnvSpec, rewards_goals: bool = False) -> str:
         return 'dqn'
     if rewards_goals and {'sac', 'dqn'} & set(fit):
         return 'sac' if 'sac' in fit else 'dqn'
+    if is_team(spec) and 'mappo' in fit:
+        return 'mappo'
     if 'ppo' in fit:
         return 'ppo'
     raise IncompatibleError(

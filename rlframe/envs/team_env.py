@@ -249,8 +249,9 @@ def check_cooperation(running: Running, action: Any, name: str) -> None:
     """Plays some random steps, and refuses a game in which one agent earns what others lose.
 
     Raises:
-        IncompatibleError: If the rewards of a step are not all 0, and their sum is.
+        IncompatibleError: If the rewards of steps are not 0, and their sums are; or if agents are called adversaries, as in MPE2.
     """
+    foes = [str(agent) for agent in running.game.possible_agents if 'adversary' in str(agent)]
     rng = np.random.default_rng(0)
     seen = running.begin(0)
     first = next(iter(seen.values()))
@@ -264,11 +265,12 @@ def check_cooperation(running: Running, action: Any, name: str) -> None:
             earned.append(rewards)
         if not running.present:
             break
-    if earned and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned):
+    is_zero_sum = bool(earned) and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned)
+    if foes or is_zero_sum:
         raise IncompatibleError(
             f'the agents of {name} compete: what one earns, others lose',
             where='env.env_id',
-            got=f'rewards {earned[0].tolist()}',
+            got=f'agents {foes}' if foes else f'rewards {earned[0].tolist()}',
             expected='agents that cooperate',
             remedy=f'agents:{name} trains one policy by the reward of each; a game in turns is played by self-play.',
         )

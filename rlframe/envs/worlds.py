@@ -24,6 +24,8 @@ else:
 
 PETTINGZOO, AGENTS, TEAM = 'pettingzoo', 'agents', 'team'
 """Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
+TEAM_ENV = 'rlframe.envs.team_env:Team'
+"""Id of the env that is a team."""
 FOR_AGENTS = ('lbforaging',)
 """Modules of ``MODULES`` whose envs have several agents."""
 
@@ -137,7 +139,7 @@ def _team(game: str, manager: str | None) -> World:
     """Returns a game whose agents are a team; ids of packages that are known to have teams need no module."""
     module = module_of(game)
     known = f'{module}:{game}' if module in FOR_AGENTS else game
-    return World('rlframe.envs.team_env:Team', manager=manager, options={'kwargs': {'game': known}})
+    return World(TEAM_ENV, manager=manager, options={'kwargs': {'game': known}})
 
 
 def _is_registered(env_id: str) -> bool:

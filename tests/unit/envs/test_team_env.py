@@ -11,6 +11,7 @@ from error_texts import raises
 from gymnasium import spaces
 
 from rlframe import config
+from rlframe.app.check_env import check_env, section_of
 from rlframe.app.starting import starting_config
 from rlframe.data.observation import pack
 from rlframe.data.team import team_of
@@ -188,3 +189,13 @@ def test_an_observation_of_a_team_is_one_row() -> None:
     obs, _ = env.reset(seed=0)
     row = pack(env.observation_space, obs)
     assert row.dtype.names == ('agents', 'state', 'present', 'last_action', 'rewards')
+
+
+def test_the_check_of_a_team_says_how_to_train_it() -> None:
+    report = check_env(section_of('team:agent_games', {}))
+    assert report['good'] and report['next'] == 'rlframe train --env team:agent_games --policy mappo'
+    assert {'vdn', 'qmix', 'wqmix', 'mappo'} <= set(report['facts']['policies'])
+
+
+def test_without_a_name_the_policy_of_a_team_is_mappo() -> None:
+    assert starting_config('team:agent_games')[1].policy.type == 'mappo'

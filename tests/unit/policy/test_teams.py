@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -329,3 +330,32 @@ def test_a_team_whose_observations_have_no_state_is_an_error() -> None:
     space = spaces.Dict(parts, sort_keys=False)
     with raises(IncompatibleError):
         create_policy(dict(type='qmix'), EnvSpec(space, spec.action_space, name='TwoStep'))
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('policy', ['qmix', 'mappo'])
+def test_a_team_with_memories_continues_exactly_from_a_checkpoint(policy: str, cwd: Any) -> None:
+    sections: dict[str, Any] = dict(
+        env_id='rlframe.envs.team_env:Team',
+        policy=policy,
+        env=dict(kwargs=CROWD),
+        model=dict(encoder_hidden_size_list=[8], core='gru', core_hidden_size=8),
+        collect=dict(n_sample=64),
+    )
+    if policy == 'qmix':
+        sections |= dict(buffer=dict(type='sequence', unroll_len=4), collector=dict(mark_episodes=True))
+
+    def begun(**given: Any) -> SerialPipeline:
+        return SerialPipeline(config.compile_config(*config_pair(**copy.deepcopy(sections)), seed=0), **given)
+
+    with begun() as whole:
+        for _ in range(2):
+            whole.step()
+        saved = whole.save_checkpoint(cwd / 'saved')
+        for _ in range(2):
+            whole.step()
+    with begun(resume=saved) as resumed:
+        for _ in range(2):
+            resumed.step()
+    expected, got = (run.policy.learn_mode.state_dict()['model'] for run in (whole, resumed))
+    assert all(got[name].equal(weight) for name, weight in expected.items())
