@@ -31,7 +31,7 @@ from rlframe.config.components import plain_type
 from rlframe.config.ding_convert import Draft
 from rlframe.config.ding_table import type_here
 from rlframe.config.schema import REWARD_MODELS
-from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
+from rlframe.errors import CheckpointError, ConfigErrors, EnvError, MissingDependencyError, RLFrameError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import to_plain
@@ -220,6 +220,8 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
         except RLFrameError as error:
             if error.where == DATA:
                 return [NEEDS, f'compiles; needs recorded data in `{DATA}`']
+            if isinstance(error, CheckpointError) and cfg.policy.collect.get('model_path'):
+                return [NEEDS, 'compiles; needs an expert in `policy.collect.model_path`']
             return [FAILS, f'compiles; {str(error).splitlines()[0]}']
     counts = pipeline.progress.envstep, pipeline.progress.train_iter, pipeline.evaluations
     word = FAILS if not all(counts) else TRAINS if pipeline.complete else SLOW

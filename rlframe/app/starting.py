@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -117,7 +118,7 @@ def starting_config(
     facts = _facts(spec, steps)
     settings = _settings_of(kind, facts)
     manager = world.manager or 'base'
-    collector = 'sample'
+    collector = settings.get('collect', {}).get('collector', {}).get('type', 'sample')
     gives_tensors = getattr(factory, 'gives_tensors', False)
     if factory.only_vector:
         manager = 'torch_vector' if gives_tensors else 'gym_vector'
@@ -170,7 +171,7 @@ def _settings_of(kind: Any, facts: Facts) -> Settings:
     stating = next((base for base in kind.__mro__ if 'starting' in vars(base)), object)
     settings = _of_atoms(fields) | (kind.starting(facts) if stating is not object else {})
     for base in reversed(kind.__mro__[: kind.__mro__.index(stating)]):
-        merge(settings, vars(base).get('config', {}))
+        merge(settings, copy.deepcopy(vars(base).get('config', {})))
     settings = _present(settings)
     if builtin is not kind:
         merge(settings, _changed(fields, builtin.config_fields()))

@@ -13,6 +13,7 @@ from rlframe.config import ding_convert, ding_table
 from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.ding_data import recorded_data
+from rlframe.config.ding_demos import DEMONSTRATED, demonstrations, imitator
 from rlframe.config.ding_reward import COUNTERPARTS, EXPERT, reward_model, type_of
 from rlframe.config.schema import ALL_COMPONENTS, REWARD_MODELS, Tree
 from rlframe.errors import ConfigError
@@ -79,7 +80,7 @@ def from_ding(
     _translate_types(draft)
     overridden = {full_key(str(text).partition('=')[0].strip()) for text in overrides}
     _translate_env(draft, overridden, is_own)
-    for convert in (ding_convert.run_name, recorded_data, reward_model, *ding_convert.FIRST):
+    for convert in (ding_convert.run_name, recorded_data, reward_model, demonstrations, *ding_convert.FIRST):
         convert(draft)
     _apply_tables(draft)
     for convert in ding_convert.LAST:
@@ -155,7 +156,7 @@ def _policy(draft: Draft, is_own: bool) -> str:
     given = draft.kind('policy')
     name = plain_type(given)
     if isinstance(name, str):
-        name = ding_table.type_here('r2d2' if name == 'ngu' else name)
+        name = imitator(draft, ding_table.type_here('r2d2' if name == 'ngu' else name))
     if isinstance(name, str) and name not in POLICY_REGISTRY.names() and not is_own:
         instead = ding_table.INSTEAD.get(name, '')
         known = f'Policies here: {", ".join(POLICY_REGISTRY.names())}.'
@@ -178,7 +179,7 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
             message = f"DI-engine's {what} does not exist in rlframe, and training without it would be a different algorithm"
             yield where, message, 'Leave it out of both configs.'
     for key, (message, remedy) in ding_table.OTHER_RUNS.items():
-        if key == EXPERT and type_of(draft) in COUNTERPARTS:
+        if draft.policy in DEMONSTRATED or (key == EXPERT and type_of(draft) in COUNTERPARTS):
             continue
         if draft.get(key) is not MISSING:
             yield key, message, remedy

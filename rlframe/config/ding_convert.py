@@ -309,7 +309,7 @@ def q_learning(draft: Draft) -> None:
     """Keeps only the target network update that DI-engine really does."""
     if not draft.is_a('QPolicy'):
         return
-    if draft.policy != 'r2d2' and not draft.is_a('VDNPolicy'):
+    if not draft.is_a('R2D2Policy') and not draft.is_a('VDNPolicy'):
         theta = draft.take('policy.learn.target_theta') if draft.is_a('copies') else MISSING
         if theta is not MISSING:
             reason = 'without effect in DI-engine as well: target_update_freq takes precedence'
@@ -346,7 +346,7 @@ def recurrence(draft: Draft) -> None:
         )
         return
     sizes = draft.get('policy.model.encoder_hidden_size_list')
-    if draft.policy == 'r2d2' and isinstance(sizes, list | tuple) and sizes:
+    if draft.is_a('R2D2Policy') and isinstance(sizes, list | tuple) and sizes:
         draft.fill({'policy.model.lstm_hidden_size': sizes[-1]})
 
 
@@ -545,7 +545,7 @@ def falling_rate(draft: Draft) -> None:
 
 def cloning(draft: Draft) -> None:
     """Chooses an optimizer that exists here, and names the option for the data that ``serial_pipeline_bc`` takes."""
-    if draft.policy != 'bc':
+    if not draft.is_a('BCPolicy'):
         return
     optimizer = draft.get('policy.learn.optimizer')
     if isinstance(optimizer, str):
@@ -557,7 +557,7 @@ def cloning(draft: Draft) -> None:
         )
         draft.replace('policy.learn.optimizer', optimizer, {'policy.learn.optimizer': known}, reason)
     keys = ('policy.collect.data_path', 'policy.collect.collector.data')
-    if all(draft.get(key) is MISSING for key in keys):
+    if draft.policy == 'bc' and all(draft.get(key) is MISSING for key in keys):
         draft.say('data_path of serial_pipeline_bc', None, {}, 'set policy.collect.collector.data')
 
 

@@ -82,7 +82,6 @@ NO_BUFFER = 'an on-policy policy has no replay buffer'
 OTHER_LEARNING = {
     'reward_model': 'reward model',
     'world_model': 'world model',
-    'bco': 'behaviour cloning from observation',
 }
 """Sections of other algorithms, which have no counterpart in rlframe, and their subjects."""
 OTHER_RUNS = {
@@ -91,8 +90,8 @@ OTHER_RUNS = {
         'Train the policy with its own config.',
     ),
     'policy.collect.model_path': (
-        'learning from an expert that acts, as SQIL does, does not exist in rlframe',
-        "'bc' learns from recorded data.",
+        'an expert acts for policies that learn from demonstrations',
+        "These are 'sqil', 'sqil_sac', 'dqfd', 'r2d3' and 'bco'.",
     ),
 }
 """Keys of configs that do not train the policy which they name, with the reason and the remedy."""
@@ -221,6 +220,8 @@ _UNUSED: dict[tuple[str, ...], str] = {
         policy.learn.warmup_epoch: policy.learn.learning_rate takes a schedule
         policy.model.dueling: behaviour cloning has no action values
         policy.loss_type: squared error for continuous, cross entropy for discrete actions
+    """,
+    ('from-data',): """
         env.collector_env_num: the data are recorded, so there is no collector env
         policy.collect.data_type: the form of the data is recognised
         policy.collect.n_sample policy.collect.n_episode: each round is one batch of the data
@@ -304,7 +305,7 @@ def _kinds(cls: Any) -> frozenset[str]:
     cfg = cls.default_config()
     traits = {
         'on-policy': cfg.on_policy,
-        'from-data': 'collector' in cfg.collect,
+        'from-data': cfg.collect.get('collector', {}).get('type') == 'dataset',
         'copies': cfg.learn.get('target_update_freq') is not None,
         'soft': getattr(cls, 'actor_kind', 'deterministic') != 'deterministic',
     }

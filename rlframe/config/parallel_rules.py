@@ -39,6 +39,11 @@ SERIAL_ONLY: dict[str, tuple[Any, str, str]] = {
         'the replay buffer begins empty',
         'Train in serial mode: -m serial.',
     ),
+    'policy.collect.model_path': (
+        None,
+        'no expert acts',
+        'Train in serial mode: -m serial.',
+    ),
     'env.schedule': ({}, 'there is no curriculum', 'Train in serial mode, or on Ray.'),
     'env.stop_success': (
         None,

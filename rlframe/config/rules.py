@@ -24,6 +24,8 @@ ROWS = ('naive', 'advanced', 'elastic')
 """Replay buffers that sample single transitions."""
 COLLECTOR, BUFFER = 'policy.collect.collector', 'policy.other.replay_buffer'
 """Sections of the collector and of the replay buffer."""
+EXPERT = 'policy.collect.model_path'
+"""Option that names an expert."""
 HINDSIGHT = f'{BUFFER}.hindsight.strategy'
 """Option that turns on the replay of other goals."""
 TENSOR = 'tensor'
@@ -67,7 +69,7 @@ WITH_DATA = {
     'policy.normalize_reward': (False, 'returns are followed while envs are stepped'),
     f'{BUFFER}.backend': (LOCAL, 'shards begin empty'),
 }
-"""Options that a replay buffer which begins with recorded data does not have: the value that they need, and why."""
+"""Options that a replay buffer which keeps recorded data does not have: the value that they need, and why."""
 
 
 def cross_errors(known: Known) -> list[ConfigError]:
@@ -236,25 +238,48 @@ def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:
 
 
 def _begins_with_data(known: Known) -> Iterator[ConfigError]:
-    """What a replay buffer cannot do that begins with recorded data."""
+    """What a replay buffer cannot do that begins with recorded data, or keeps what an expert does."""
     given = known.get(f'{BUFFER}.init_from') is not None
-    for name in ('init_share', 'init_updates'):
+    has_expert = known.get(EXPERT) is not None
+    if _states(known, 'needs_data') and not (given or has_expert):
+        message = (
+            f'{known["policy.type"]} learns from recorded data beside what it does itself, and there are none'
+        )
+        remedy = f'rlframe collect RUN records them; or let an expert act: {EXPERT}.'
+        yield ConfigError(message, where=f'{BUFFER}.init_from', expected='recorded data', remedy=remedy)
+        return
+    for name, has_data in (('init_share', given or has_expert), ('init_updates', given)):
         key = f'{BUFFER}.{name}'
-        if known.get(key) and not given:
+        if known.get(key) and not has_data:
             message = f'there are no data: {BUFFER}.init_from is None'
             yield bad(known, key, message, '0', 'rlframe collect records data.')
-    if not given:
+    if has_expert:
+        yield from _fits_expert(known)
+    if not (given or has_expert):
         return
     for key, (value, why) in WITH_DATA.items():
         if known.get(key, value) != value:
-            message = f'the replay buffer begins with recorded data ({BUFFER}.init_from), and {why}'
+            message = f'the replay buffer keeps data ({BUFFER}.init_from, {EXPERT}), and {why}'
             yield bad(known, key, message, repr(value))
     if known.get(f'{BUFFER}.type') == 'episode':
         message = 'recorded data are pushed as env steps, and this replay buffer holds episodes'
         yield bad(known, f'{BUFFER}.type', message, ' or '.join(map(repr, (*ROWS, 'sequence'))))
     if _states(known, 'samples_rounds'):
         message = f'{known["policy.type"]} learns from rounds of its own actions, with their probabilities'
-        yield bad(known, f'{BUFFER}.init_from', message, 'None')
+        yield bad(known, f'{BUFFER}.init_from' if given else EXPERT, message, 'None')
+
+
+def _fits_expert(known: Known) -> Iterator[ConfigError]:
+    """An expert acts in some of several envs, and what it does is kept apart."""
+    if known.get('policy.on_policy', True) or known.get(f'{COLLECTOR}.type') not in OF_ONE:
+        message = 'an expert acts for policies with a replay buffer, in envs of one player'
+        yield bad(known, EXPERT, message, 'None', f'{COLLECTOR}.data reads recorded data.')
+    elif not known.get(f'{BUFFER}.init_share'):
+        message = f'what an expert does ({EXPERT}) is a share of each batch'
+        yield bad(known, f'{BUFFER}.init_share', message, 'a number above 0, such as 0.5')
+    if known.get('env.collector_env_num', 2) < 2:
+        message = f'an expert ({EXPERT}) acts in some of the envs, and the policy in the others'
+        yield bad(known, 'env.collector_env_num', message, 'at least 2')
 
 
 def _takes_schedule(known: Known) -> ConfigError | None:

@@ -21,6 +21,7 @@ from rlframe.registry import (
     ENV_MANAGER_REGISTRY,
     ENV_REGISTRY,
     POLICY_REGISTRY,
+    named_object,
 )
 from rlframe.reward_model.paid import RewardModels
 from rlframe.run.checkpoint_tree import compare_configs
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from rlframe.pipeline.learner_aggregator import LearnerAggregator
     from rlframe.pipeline.serial import SerialPipeline
     from rlframe.policy import CollectMode, EvalMode, Policy
+    from rlframe.policy.parts.expert import Expert
     from rlframe.worker import BaseLearner, BaseSerialCommander, IBuffer, ISerialCollector, ISerialEvaluator
     from rlframe.worker.collector.remote_collection import Parts
 
@@ -60,6 +62,8 @@ ROUND: schema.Schema = {
 """State of a ``LoopState``."""
 PLAYED = 2**31
 """Rank of the envs in which reward models play episodes: no collector has it."""
+EXPORTED = 'rlframe.export.loaded:load_policy'
+"""What loads an exported policy."""
 ENV_NBYTES = 4096
 """The least that an env needs."""
 
@@ -292,7 +296,27 @@ def make_policy(
         load_network(policy, *saved, cfg, start)
         if fields is None or 'learn' in fields:
             policy.reset_targets()
+    if fields is None or 'collect' in fields:
+        policy.expert = make_expert(cfg, spec)
     return policy
+
+
+def make_expert(cfg: ExperimentConfig, spec: EnvSpec) -> Expert | None:
+    """Returns the expert that acts in some of the envs; None if the config names none.
+
+    Raises:
+        CheckpointError: If it is no exported policy.
+        ConfigError: If it acts in other spaces.
+    """
+    path = cfg.policy.collect.get('model_path')
+    if path is None:
+        return None
+    from rlframe.policy.parts.expert import KEY, Expert
+
+    load = named_object(EXPORTED, KEY)
+    env_num = cfg.env.collector_env_num
+    acts_in = min(max(round(cfg.policy.collect['expert_share'] * env_num), 1), env_num - 1)
+    return Expert(load(path, device='cpu', stack_frames=False).policy, acts_in, spec)
 
 
 def _policy_state(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.dataset import Selection, check_source, open_data
+from rlframe.data.faces import attribute_of
 from rlframe.data.observation import obs_dtype
 from rlframe.data.recording import STEP, Recording
 from rlframe.data.timestep import Batch, EnvSpec
@@ -50,9 +51,10 @@ class GivenData:
         self._share: float = section.get('init_share', 0.0)
         self.updates: int = section.get('init_updates', 0)
         """Updates from the data alone, before the first env step."""
-        paths = section.get('init_from') or []
-        listed = [paths] if isinstance(paths, str) else paths
-        self.episodes = [episode for path in listed for episode in _episodes(path, spec)]
+        given = section.get('init_from')
+        listed = given if isinstance(given, list | tuple) else [given]
+        listed = [each for each in listed if each is not None]
+        self.episodes = [episode for data in listed for episode in _episodes(data, spec)]
         """Columns of each episode, [T, ...]."""
         if listed:
             self._check_count()
@@ -80,7 +82,7 @@ class GivenData:
             return own
         kept = copy.deepcopy(section)
         kept.update({name: value for name, value in UNLIMITED.items() if name in section})
-        kept.replay_buffer_size = len(self)
+        kept.replay_buffer_size = len(self) + (section.replay_buffer_size if self._has_expert else 0)
         seed = int(component_rng(self._cfg.seed, 'replay_data').integers(2**32))
         data: IBuffer = BUFFER_REGISTRY.build(kept, kept, seed=seed, instance_name='data')
         if getattr(own, 'hindsight', None) is not None:
@@ -103,16 +105,23 @@ class GivenData:
         self.episodes = []
 
     @property
+    def _has_expert(self) -> bool:
+        """Whether an expert adds to the data as it acts."""
+        return self._cfg.policy.collect.get('model_path') is not None
+
+    @property
     def _marks_episodes(self) -> bool:
         """Whether rows that are collected say to which episode they belong."""
         return bool(self._cfg.policy.collect.collector.get('mark_episodes'))
 
 
-def _episodes(path: str, spec: EnvSpec) -> list[Batch]:
+def _episodes(data: Any, spec: EnvSpec) -> list[Batch]:
     """Returns the episodes of recorded data with the columns and types of env steps."""
-    source: Any = open_data(path, KEY, Selection(memory=math.inf))
+    source: Any = open_data(data, KEY, Selection(memory=math.inf))
     check_source(source, spec, KEY)
-    rows: Batch = source.rows
+    rows = getattr(source, 'rows', None)
+    if not isinstance(rows, Batch):
+        raise ConfigError('bad value', where=KEY, got=data, expected='the path of recorded data')
     missing = [name for name in STEP if name not in rows]
     if missing:
         raise ConfigError(
@@ -126,7 +135,7 @@ def _episodes(path: str, spec: EnvSpec) -> list[Batch]:
     if dtype.names is None:
         columns |= {name: columns[name].astype(dtype, copy=False) for name in ('obs', 'next_obs')}
     kept: Mapping[str, Any] = columns | ({'episode': rows['episode']} if 'episode' in rows else {})
-    found = Recording(dict(kept), {}, path, '').episodes()
+    found = Recording(dict(kept), {}, '', '').episodes()
     whole = Batch(columns)
     cuts = zip(found.start.tolist(), (found.start + found.length).tolist(), strict=True)
     return [whole[start:stop] for start, stop in cuts]
@@ -135,6 +144,9 @@ def _episodes(path: str, spec: EnvSpec) -> list[Batch]:
 def _transitions(episodes: Sequence[Batch], policy: Policy, marks_episodes: bool) -> Batch:
     """Returns episodes as the rows that a collector would have pushed, [M, ...]."""
     made = [_of_episode(episode, policy, marks_episodes) for episode in episodes]
+    shape = attribute_of(policy, 'reward_shaping')
+    if shape is not None:
+        made = [shape(episode) for episode in made]
     nstep = policy._get_nstep()
     if nstep == 1:
         return Batch.cat(made)

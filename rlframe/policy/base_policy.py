@@ -56,6 +56,7 @@ from rlframe.utils.seed import component_rng, drawing_weights
 
 if TYPE_CHECKING:
     from rlframe.data.sources import DataSource
+    from rlframe.policy.parts.expert import Expert
     from rlframe.policy.update import Update
 
 
@@ -97,6 +98,14 @@ class CollectConfig(Section):
     keep_rows: bool = option(
         False,
         doc='whether training samples of rounds carry the rows that they are made of; reward models need them',
+    )
+    model_path: str | None = option(
+        None,
+        doc='exported policy, an expert, which acts in a share of the envs; what it does there is kept as demonstrations',
+        reaches='file',
+    )
+    expert_share: float = option(
+        0.5, range='(0, 1)', doc='share of the envs in which the expert acts, if there is one'
     )
 
 
@@ -185,6 +194,8 @@ class Policy(Configurable):
     """Whether its training samples are made of whole rounds of its own actions although a replay buffer keeps them."""
     may_learn_from_data = False
     """Whether it may also learn from recorded data alone, though it acts by default."""
+    needs_data = False
+    """Whether it needs recorded data, such as demonstrations, beside what it does itself."""
     corrects_lag = False
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     is_recurrent = False
@@ -197,6 +208,8 @@ class Policy(Configurable):
     """The update, of ``update_class``; only if the policy learns, it has optimizers and target networks."""
     loads = 0
     """How often its state was loaded."""
+    expert: Expert | None = None
+    """What acts in some of the envs in place of this policy when it collects."""
     checks: tuple[Callable[[Any], list[ConfigError]], ...] = ()
     """Further rules between its options, for ``check_config``."""
     ding = DingNames()

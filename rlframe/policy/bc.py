@@ -43,23 +43,27 @@ class BCConfig(PolicyConfig):
 class BCUpdate(Update):
     """Maximum likelihood of actions, or the smallest distance to continuous ones."""
 
-    inputs = 'obs', 'action'
+    inputs: tuple[str, ...] = ('obs', 'action')
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
         from rlframe.model.distributions import distribution_for
 
-        self._distribution = distribution_for(spec.action_space, False)
+        self.distribution = distribution_for(spec.action_space, False)
         self._is_continuous = type(spec.action_space).__name__ == 'Box'
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean negative log-likelihood, or squared distance, of recorded actions."""
         output = self.masked(self.model(rows['obs']), rows['obs'])
+        return Loss(self.distance(output, rows['action']).mean())
+
+    def distance(self, output: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Returns the negative log-likelihood of each action, or its squared distance per number, by outputs of the actor, [B]."""
         if self._is_continuous:
-            return Loss(torch.nn.functional.mse_loss(output, rows['action']))
-        if count := self._distribution.log_std_size:
+            return (output - action).square().flatten(1).mean(1)
+        if count := self.distribution.log_std_size:
             output = torch.cat([output, output.new_zeros(len(output), count)], 1)
-        return Loss(-self._distribution.evaluate(output, rows['action'])[0].mean())
+        return -self.distribution.evaluate(output, action)[0]
 
 
 @POLICY_REGISTRY.register('bc')

@@ -19,6 +19,9 @@ from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+RETURN = 'reference_return'
+"""Column of the discounted return from each env step on, float32 [B], of policies whose values should not fall below it."""
+
 
 class CQLLearn(SACLearn):
     """Section ``learn`` of CQL."""
@@ -46,6 +49,8 @@ class CQLConfig(ContinuousSACConfig):
 class CQLUpdate(SACUpdate):
     """SAC whose critics also have a loss of what unseen actions promise."""
 
+    inputs = (*SACUpdate.inputs, RETURN)
+
     def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
         size = count, self.cfg.learn.num_actions, self.action_size
         several = {
@@ -61,6 +66,19 @@ class CQLUpdate(SACUpdate):
         mean, log_std = (part[:, None].expand_as(noise).flatten(0, 1) for part in self.model.actor(obs))
         action, log_prob = squashed_gaussian(mean, log_std, noise.flatten(0, 1))
         return action.view_as(noise), log_prob.view(noise.shape[:2])
+
+    def promises(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns what drawn actions promise, by their values [critics, B, 3 K].
+
+        Rows with returns of what was done there lower no value of the actor's actions below them.
+
+        Source:
+            Nakamoto et al., Cal-QL: Calibrated Offline RL Pre-Training for Efficient Online Fine-Tuning (2023), eq. 5.1.
+        """
+        if RETURN not in rows:
+            return value
+        drawn = 2 * self.cfg.learn.num_actions  # those of the actor come first
+        return torch.cat([value[:, :, :drawn].maximum(rows[RETURN][:, None]), value[:, :, drawn:]], 2)
 
     def critic_loss(self, rows: Rows) -> Loss:
         obs, next_obs = rows['obs'], rows['next_obs']
@@ -81,7 +99,7 @@ class CQLUpdate(SACUpdate):
         recorded = value[:, :, -1]
         loss = self.fitted(Values(recorded), target, rows)
         # what is not recorded should not promise more
-        promised = (value[:, :, :-1] - log_prob).logsumexp(2)
+        promised = (self.promises(value[:, :, :-1], rows) - log_prob).logsumexp(2)
         gap = self.targets.mean(promised - recorded, rows).sum()
         metrics = loss.metrics | {'conservative_gap': gap.detach()}
         return loss._replace(value=loss.value + self.cfg.learn.conservative_weight * gap, metrics=metrics)

@@ -163,7 +163,7 @@ class DQNConfig(DoubleConfig):
 class QUpdate(Update):
     """Body of updates whose network says what the returns of every action are."""
 
-    inputs = INPUTS
+    inputs: tuple[str, ...] = INPUTS
     targets: Targets
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:

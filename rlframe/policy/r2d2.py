@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
-from rlframe.policy.dqn import DoubleConfig, DQNLearn, DQNUpdate, QModel, QPolicy
+from rlframe.policy.dqn import DoubleConfig, DQNLearn, QModel, QPolicy, QUpdate
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences, remembered
@@ -55,13 +55,13 @@ class R2D2Config(DoubleConfig):
     learn: R2D2Learn
 
 
-class R2D2Update(DQNUpdate):
+class R2D2Update(QUpdate):
     """Double Q-learning over the steps of sequences, which each network goes through once."""
 
     def output(self, network: Any, obs: Remembered, tau: torch.Tensor | None = None) -> Output:
         """Returns what a network says of all steps of the sequences, [R, A]."""
         kind = SquareRoots if self.cfg.value_rescale else Values
-        return kind(network(obs.obs, obs.unroll), self._kappa)
+        return kind(network(obs.obs, obs.unroll), self.cfg.learn.kappa)
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the mean over the steps that are learned from."""
@@ -140,7 +140,7 @@ class R2D2Policy(QPolicy):
         other=QPolicy.toy['other']
         | dict(replay_buffer=dict(replay_buffer_size=5000, unroll_len=6, burn_in=2, priority=True)),
     )
-    solves = 'CartPole-v1', 40_000
+    solves: tuple[str, int] | None = ('CartPole-v1', 40_000)
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

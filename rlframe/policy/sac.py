@@ -166,4 +166,4 @@ class SACPolicy(QACPolicy):
         }
     )
     toy = QACPolicy.toy | dict(learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2))
-    solves = 'Pendulum-v1', 8_000
+    solves: tuple[str, int] | None = ('Pendulum-v1', 8_000)

@@ -61,7 +61,7 @@ class SQLPolicy(QPolicy):
 
     _cfg: SQLConfig
     update_class = SQLUpdate
-    solves = 'CartPole-v1', 40_000
+    solves: tuple[str, int] | None = ('CartPole-v1', 40_000)
 
     def pick(self, value: FloatArray) -> IntArray:
         action: IntArray = perturbed(value / float(self.update.temperature()), self.rng).argmax(1)

@@ -32,7 +32,9 @@ REQUIRED: Any = type(
     'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
 )()
 """Default of a ``Field`` that the user must set."""
-ABSENT: Any = type('Absent', (), {'__repr__': lambda self: 'ABSENT'})()
+ABSENT: Any = type(
+    'Absent', (), {'__repr__': lambda self: 'ABSENT', '__deepcopy__': lambda self, memo: self}
+)()
 """Stands in a ``config`` for an option of the base that the class does not have."""
 Options = dict[str, Any]
 """Maps names to a ``Field`` or, for a section, to more ``Options``."""

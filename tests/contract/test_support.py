@@ -12,7 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
-from policies import SAME, learns_from_data, recorded_transitions, tried_policies
+from policies import (
+    SAME,
+    given_data,
+    learns_from_data,
+    needs_data,
+    recorded_transitions,
+    round_of,
+    tried_policies,
+)
 from runs import ROOT
 from space_envs import ACTIONS, OBS, SpaceEnv
 
@@ -87,7 +95,8 @@ def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, c
     is_on_policy = cls.default_config().on_policy
     kwargs = dict(obs=obs, action=action, mask=mask)
     from_data = learns_from_data(policy)
-    collect = dict(collector=dict(data=recorded(kwargs))) if from_data else dict(n_sample=32)
+    data = recorded(kwargs) if from_data or needs_data(policy) else None
+    collect = dict(collector=dict(data=data)) if from_data else round_of(policy, 32)
     has_buffer = not is_on_policy and not from_data
     main = dict(
         exp_name='toy',
@@ -106,7 +115,9 @@ def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, c
             learn=dict(batch_size=16),
             collect=collect,
             eval=dict(evaluator=dict(eval_freq=3)),
-            other=dict(replay_buffer=dict(replay_buffer_size=200)) if has_buffer else {},
+            other=dict(replay_buffer=dict(replay_buffer_size=200) | given_data(policy, data))
+            if has_buffer
+            else {},
         ),
     )
     create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from policies import learns_from_data, recorded_transitions
+from policies import given_data, learns_from_data, needs_data, recorded_transitions, round_of
 from space_envs import SpaceEnv
 
 from rlframe import config
@@ -31,7 +31,8 @@ def trained(
     cls: Any = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
     from_data = learns_from_data(policy)
-    collect = dict(collector=dict(data=_recorded(env))) if from_data else dict(n_sample=32)
+    data = _recorded(env) if from_data or needs_data(policy) else None
+    collect = dict(collector=dict(data=data)) if from_data else round_of(policy, 32)
     has_buffer = not is_on_policy and not from_data
     section: dict[str, Any] = dict(
         cuda=False,
@@ -39,7 +40,9 @@ def trained(
         learn=dict(batch_size=16),
         collect=collect,
         eval=dict(evaluator=dict(eval_freq=2)),
-        other=dict(replay_buffer=dict(replay_buffer_size=200)) if has_buffer else {},
+        other=dict(replay_buffer=dict(replay_buffer_size=200) | given_data(policy, data))
+        if has_buffer
+        else {},
     )
     envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
     main = dict(exp_name='toy', max_train_iter=2, env=envs | env, policy=section | (options or {}))

@@ -34,6 +34,22 @@ def recorded_transitions(manager: Any, player: Any, steps: int = 8) -> Batch:
     return Batch.cat([batch for own in rows.values() for batch in own])
 
 
+def needs_data(policy: str) -> bool:
+    """Whether a policy acts, and needs recorded data beside that."""
+    return bool(getattr(POLICY_REGISTRY.get(policy), 'needs_data', False))
+
+
+def given_data(policy: str, data: Any) -> dict[str, Any]:
+    """Returns the options of a replay buffer that begins with data, for a policy that needs some."""
+    return dict(init_from=data) if needs_data(policy) else {}
+
+
+def round_of(policy: str, n_sample: int) -> dict[str, int]:
+    """Returns how much a round collects: so many samples, unless it is whole episodes by default."""
+    collect = POLICY_REGISTRY.get(policy).default_config().collect
+    return {} if collect.get('n_episode') else dict(n_sample=n_sample)
+
+
 SAME = ('mdqn', 'rainbow', 'a2c', 'appo', 'ddpg', 'tqc', 'redq', 'droq')
 """Names of a policy with other defaults, whose switches tests/unit/policy tries; a toy is all that they need."""
 

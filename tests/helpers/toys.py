@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from policies import learns_from_data, recorded_transitions
+from policies import learns_from_data, needs_data, recorded_transitions, round_of
 from zoo import TargetEnv
 
 from rlframe.envs import BaseEnvManager
@@ -66,10 +66,12 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 FROM_DATA = {name for name in POLICY_REGISTRY.names() if learns_from_data(name)}
 """Policies that learn from a file."""
+WITH_DATA = set(filter(needs_data, POLICY_REGISTRY.names()))
+"""Policies that learn from a file, and act."""
 TOYS = {
     name: sections(name, POLICY_REGISTRY.get(name).toy)
     for name in POLICY_REGISTRY.names()
-    if name not in FROM_DATA
+    if name not in FROM_DATA | WITH_DATA
 } | VARIANTS
 """A name that begins with the policy to its sections."""
 DQN, PPO = ({key: value for key, value in TOYS[name].items() if key not in SOLVED} for name in ('dqn', 'ppo'))
@@ -90,6 +92,12 @@ def toy_of_policy(policy: str) -> dict[str, Any]:
     if not (options := POLICY_REGISTRY.get(policy).toy):
         raise KeyError(f'no toy of {policy!r}: its class states none')
     found = sections(policy, options)
+    if policy in WITH_DATA:
+        path = str(recorded(Path('records.npz'), found['env_id'], share=1.0))
+        found['buffer'] = found.get('buffer', {}) | dict(init_from=path)
+        if not round_of(policy, 1):
+            found['collect'] = dict(n_sample=None, n_episode=4)
+            found['collector'] = dict(type='episode')
     if policy in FROM_DATA:
         found |= dict(
             collector=dict(type='dataset', data=str(recorded(Path('records.npz'), found['env_id'])))
@@ -98,26 +106,27 @@ def toy_of_policy(policy: str) -> dict[str, Any]:
     return found
 
 
-def recorded(file: Path, env_id: str, steps: int = 200) -> Path:
-    """Writes what a player does that acts well half of the time, in ``IdentityEnv`` or one of its kind."""
+def recorded(file: Path, env_id: str, steps: int = 200, share: float = 0.5) -> Path:
+    """Writes what a player does that acts well in a share of its steps, in ``IdentityEnv`` or one of its kind."""
     module, name = env_id.split(':')
     manager = BaseEnvManager([getattr(importlib.import_module(module), name)] * 4)
     manager.reset(seed=range(4))
-    np.savez(file, **dict(recorded_transitions(manager, HalfRight(manager), steps).items()))
+    np.savez(file, **dict(recorded_transitions(manager, PartlyRight(manager, share), steps).items()))
     manager.close()
     return file
 
 
-class HalfRight:
-    """Acts at random or, every other time, does what is right."""
+class PartlyRight:
+    """Acts at random or, in a share of its steps, does what is right."""
 
-    def __init__(self, manager: Any) -> None:
+    def __init__(self, manager: Any, share: float) -> None:
+        self._share = share
         self._space = manager.spec.action_space
         self._space.seed(0)
         self._rng = np.random.default_rng(0)
 
     def forward(self, obs: Any, env_id: Any) -> dict[str, Any]:
-        is_right = self._rng.random(len(obs)) < 0.5
+        is_right = self._rng.random(len(obs)) < self._share
         drawn = np.stack([self._space.sample() for _ in obs])
         right = obs.argmax(1)
         if not hasattr(self._space, 'n'):

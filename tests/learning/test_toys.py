@@ -10,7 +10,7 @@ import pytest
 import torch
 from fakes import config_pair
 from memory import RECALLING
-from policies import learns_from_data
+from policies import learns_from_data, needs_data
 from space_envs import STEPS
 from toys import DQN, PPO, TOYS, toy
 
@@ -203,7 +203,11 @@ LEARNS: dict[str, tuple[str, int]] = {
 EXEMPT = {
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
-} | {name: 'learns from recorded data' for name in POLICY_REGISTRY.names() if learns_from_data(name)}
+} | {
+    name: 'learns from recorded data'
+    for name in POLICY_REGISTRY.names()
+    if learns_from_data(name) or needs_data(name)
+}
 
 
 def test_every_policy_is_tried_or_exempt_for_a_reason() -> None:

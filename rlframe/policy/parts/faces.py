@@ -38,8 +38,9 @@ def learn_mode(policy: Any) -> LearnMode:
 
 
 def collect_mode(policy: Any) -> CollectMode:
-    """The functions that act to explore, and make training samples."""
-    return recording(policy, policy.forward_collect)
+    """The functions that act to explore, and make training samples; in some envs an expert acts, if there is one."""
+    mode = recording(policy, policy.forward_collect)
+    return mode if policy.expert is None else policy.expert.beside(mode, policy.spec)
 
 
 def greedy_collect_mode(policy: Any) -> CollectMode:

@@ -31,7 +31,8 @@ def random_collect_mode(
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         said = dict(mode.forward(obs, env_id).items()) if is_recurrent else {}
-        said.pop('unit_action', None)  # that of another action
+        for name in ('unit_action', 'is_demo'):  # those of another action
+            said.pop(name, None)
         return Batch.unchecked({**said, 'action': draw(obs, len(env_id))}, len(env_id))
 
     return mode._replace(forward=by_env(forward, spec), acts_at_random=True)

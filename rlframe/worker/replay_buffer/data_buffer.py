@@ -60,7 +60,9 @@ class BufferWithData(IBuffer):
         return count
 
     def count(self) -> int:
-        return self.data.count() + self.own.count()
+        """Returns the number of rows of the largest batch that can be drawn."""
+        data, own = self.data.count(), self.own.count()
+        return max(data, int(min(data / self._share, own / (1 - self._share))))
 
     def _parts(self, size: int) -> tuple[int, int]:
         """Returns how many rows of a batch are from the data, and from what the run has collected.

@@ -9,12 +9,6 @@ from rlframe.worker.replay_buffer.device import DEVICE
 from rlframe.worker.replay_buffer.hindsight import HindsightConfig
 
 
-def _check_paths(value: Any) -> str:
-    paths = value if isinstance(value, list | tuple) else [value]
-    is_fine = value is None or (paths and all(isinstance(path, str) for path in paths))
-    return '' if is_fine else 'None, the path of recorded data, or a list of paths'
-
-
 class BufferConfig(Section):
     """Options of every built-in buffer."""
 
@@ -34,9 +28,8 @@ class BufferConfig(Section):
     hindsight: HindsightConfig
     init_from: Any = option(
         None,
-        doc='recorded data that it begins with: a folder of Minari or its id, .npz, .parquet, .hdf5, or a list of these; None:'
-        ' it begins empty',
-        check=_check_paths,
+        doc='recorded data that it begins with, in whole episodes: a path (a folder of Minari or its id, .npz, .parquet, .hdf5),'
+        " 'module:name', or a list of these; None: it begins empty",
         may_change=True,
         reaches='code',
     )

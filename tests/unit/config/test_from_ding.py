@@ -26,7 +26,7 @@ from rlframe.config import (
     unread_user_keys,
 )
 from rlframe.config.components import set_path
-from rlframe.config.ding_table import RENAMED, UNUSED, defaults, renamed, unused
+from rlframe.config.ding_table import RENAMED, UNUSED, defaults, renamed, type_here, unused
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import SerialPipeline
@@ -234,7 +234,8 @@ def dqn(main: dict[str, Any] | None = None, create: dict[str, Any] | None = None
 
 def of_policy(policy: str, given: dict[str, Any] | None = None) -> Any:
     """Returns the compiled config of a policy of which DI-engine's config says nothing but ``given``."""
-    base = {} if policy == 'bc' else {'policy.collect.n_sample': 16}
+    whole = policy == 'bc' or POLICY_REGISTRY.get(type_here(policy)).default_config().collect.get('n_episode')
+    base = {} if whole else {'policy.collect.n_sample': 16}
     pair = nested(base | (given or {})), nested({'env.type': 'pendulum', 'policy.type': policy})
     with pytest.warns(ConfigWarning, match='DI-engine'):
         return compile_config(*pair)
@@ -308,7 +309,6 @@ def test_env_that_is_not_known_has_to_be_given() -> None:
         ({'world_model.train_freq': 1}, {}),
         ({'policy.action_space': 'hybrid'}, {}),
         ({'policy.multi_agent': True}, {}),
-        ({'bco.alpha': 0.2}, {}),
         ({'policy.collect.save_path': 'x', 'policy.collect.model_path': 'y'}, {}),
         ({'policy.collect.model_path': 'y'}, {}),
     ],

@@ -28,6 +28,7 @@ TRANSLATES = (
     'ding_convert.py',
     'ding_data.py',
     'ding_reward.py',
+    'ding_demos.py',
     'ding_draft.py',
     'ding.py',
     'option_names.py',

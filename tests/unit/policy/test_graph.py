@@ -44,6 +44,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'td3': dict(learn=dict(actor_update_freq=2)),
     'ppo': dict(learn=dict(batch_size=5, epoch_per_collect=2)),
     'r2d2': dict(learn=dict(burn_in=1), model=dict(lstm_hidden_size=4)),
+    'r2d3': dict(learn=dict(burn_in=1), model=dict(lstm_hidden_size=4)),
+    'dqfd': dict(priority_IS_weight=False),
 }
 SPACE = spaces.Box(-1, 1, (4,))
 
@@ -104,7 +106,7 @@ def graphed(policy: Any) -> Repeater:
 
 def samples(kind: str, seed: int, count: int) -> Batch:
     rng = np.random.default_rng(seed)
-    lead = (count, 6) if kind in ('r2d2', 'dt') else (count,)
+    lead = (count, 6) if kind in ('r2d2', 'r2d3', 'dt') else (count,)
     numbers = {
         name: rng.standard_normal(lead, np.float32) for name in ('reward', 'advantage', 'return_', 'log_prob')
     }
@@ -114,7 +116,9 @@ def samples(kind: str, seed: int, count: int) -> Batch:
     if kind in HYBRID:
         action = np.stack([action, rng.uniform(-1, 1, lead)], 1)[:, ::-1].astype(np.float32)
     memory = (
-        dict(mask=np.ones(lead, bool), state=np.zeros((*lead, 2, 4), np.float32)) if kind == 'r2d2' else {}
+        dict(mask=np.ones(lead, bool), state=np.zeros((*lead, 2, 4), np.float32))
+        if kind in ('r2d2', 'r2d3')
+        else {}
     )
     if kind == 'dt':
         memory = dict(mask=np.ones(lead, bool), timestep=np.arange(6) + np.zeros(lead, np.int64))
