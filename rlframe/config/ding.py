@@ -181,7 +181,7 @@ def _other_learning(draft: Draft) -> Iterator[tuple[str, str, str]]:
     for key, (message, remedy) in ding_table.OTHER_RUNS.items():
         if draft.policy in DEMONSTRATED or (key == EXPERT and type_of(draft) in COUNTERPARTS):
             continue
-        if draft.get(key) is not MISSING:
+        if draft.get(key) not in (MISSING, None):
             yield key, message, remedy
     spaces = draft.get('policy.action_space'), draft.get('policy.model.action_space')
     if 'hybrid' in spaces:

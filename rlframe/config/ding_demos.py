@@ -25,7 +25,7 @@ def imitator(draft: Draft, name: str) -> str:
     """Returns the policy that a config means, which DI-engine decides by the entry that is called."""
     if 'bco' in draft.main and name == 'bc':
         return 'bco'
-    acts = draft.get(EXPERT) is not MISSING and draft.get('policy.collect.save_path') is MISSING
+    acts = draft.get(EXPERT) not in (MISSING, None) and draft.get('policy.collect.save_path') is MISSING
     return IMITATORS.get(name, name) if acts and 'reward_model' not in draft.main else name
 
 
