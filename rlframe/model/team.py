@@ -223,6 +223,11 @@ class MonotonicMixer(nn.Module):
         self.first_bias = MLP(space, [], activation, size)
         self.last_weight = MLP(space, [], activation, size)
         self.last_bias = MLP(space, [size], activation, 1)
+        # values begin near 0: where episodes are cut off, discounts alone take large ones out again
+        with torch.no_grad():
+            for layer in (self.last_weight.layers[-1], self.last_bias.layers[-1]):
+                for parameter in layer.parameters():
+                    parameter.div_(size)
 
     def forward(self, value: torch.Tensor, state: Obs) -> torch.Tensor:
         """Maps values float32 [B, A] and states [B, ...] to values of the team, float32 [B]."""

@@ -128,7 +128,18 @@ class VDNPolicy(QPolicy):
     @classmethod
     def starting(cls, facts: Facts) -> Settings:
         settings = super().starting(facts)
+        settings['normalize_obs'] = facts.has_numbers
         settings['model'] = facts.encoder([128, 128]) | dict(dueling=False)
+        settings['learn'] |= dict(
+            update_per_collect=2,
+            batch_size=64,
+            learning_rate=5e-4,
+            target_update_freq=None,
+            target_theta=0.01,
+            grad_clip_norm=10.0,
+        )
+        # teams need long to find out what only works together
+        settings['other'] |= dict(eps=facts.exploration(4))
         return settings
 
     @classmethod
