@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from rlframe.data.timestep import Batch
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.adversarial import AdversarialConfig, AdversarialModel, Rows
@@ -30,14 +32,23 @@ def cost_loss(expert: torch.Tensor, sampled: torch.Tensor, log_prob: torch.Tenso
     return expert.mean() + torch.logsumexp(-sampled - log_prob, 0) - math.log(len(sampled))
 
 
+def log_uniform(space: Any) -> float:
+    """Returns the logarithm of the probability of a random action, or of its density where actions lie in [-1, 1]."""
+    kind = type(space).__name__
+    if kind == 'MultiDiscrete':
+        return -float(np.log(space.nvec).sum())
+    return -math.log(space.n) if kind == 'Discrete' else -math.log(2) * math.prod(space.shape)
+
+
 @REWARD_MODEL_REGISTRY.register('gcl')
 class GCL(AdversarialModel):
     """Guided cost learning, step by step: the reward of a row is minus its cost.
 
-        min over c: mean c(demonstrations) + log mean exp(-c(s, a)) / pi(a|s)
+        min over c: mean c(demonstrations) + log mean exp(-c(s, a)) / q(a|s),    q = (pi + uniform) / 2
 
     The second mean is over rows of the agent and demonstrations together, which keeps costs of rows that the agent never
-    visits from falling without bound. Costs are known but for a constant: a demonstration earns, on average, what ``form`` pays for
+    visits from falling without bound; q, a mixture, bounds the weight of actions that the policy
+    would hardly take. Costs are known but for a constant: a demonstration earns, on average, what ``form`` pays for
     0. The paper sums costs over trajectories; single steps have less variance.
 
     Source:
@@ -54,7 +65,9 @@ class GCL(AdversarialModel):
         return RewardNet(self.spec, self.demonstrations, self.columns, self._cfg.hidden_size_list)
 
     def read(self, rows: Batch) -> dict[str, Any]:
-        return super().read(rows) | {'log_prob': self.log_probs(rows)}
+        uniform = torch.tensor(log_uniform(self.spec.action_space), device=self.device)
+        log_prob = torch.logaddexp(self.log_probs(rows), uniform) - math.log(2)
+        return super().read(rows) | {'log_prob': log_prob}
 
     def contrast(self, agent: Rows, expert: Rows) -> torch.Tensor:
         of_agent, of_expert = self.network(agent), self.network(expert)

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from policy_toys import PLAIN, random_rows
 
 from rlframe.data import Batch
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.adversarial import reward_of
 from rlframe.reward_model.gail import discriminator_loss, gradient_penalty
-from rlframe.reward_model.gcl import cost_loss
+from rlframe.reward_model.gcl import cost_loss, log_uniform
 
 
 def made(kind: str, rows: Batch, spec: Any = PLAIN, **options: Any) -> Any:
@@ -76,6 +77,25 @@ def test_the_loss_of_costs_weighs_samples_by_their_probability() -> None:
     wanted = expert.mean() + np.log(np.mean(np.exp(-sampled) / prob))
     loss = cost_loss(*(torch.from_numpy(each) for each in (expert, sampled, np.log(prob))))
     assert loss.item() == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ('space', 'wanted'),
+    [
+        (spaces.Discrete(4), 1 / 4),
+        (spaces.MultiDiscrete([2, 3]), 1 / 6),
+        (spaces.MultiBinary(3), 1 / 8),
+        (spaces.Box(0, 9, (2,)), 1 / 4),
+    ],
+)
+def test_random_actions_have_the_density_of_a_network_s_actions(space: Any, wanted: float) -> None:
+    assert np.exp(log_uniform(space)) == pytest.approx(wanted)
+
+
+def test_guided_cost_learning_draws_by_the_policy_or_at_random() -> None:
+    model = made('gcl', random_rows(12))
+    model.likelihood = lambda obs, action: np.full(len(obs), np.log(0.65), np.float32)
+    assert np.exp(model.read(random_rows(3))['log_prob'].numpy()) == pytest.approx((0.65 + 0.25) / 2)
 
 
 def test_the_logit_of_airl_is_a_shaped_reward_minus_the_likelihood() -> None:
