@@ -17,12 +17,14 @@ from rlframe.app.scoring import Request, played_config
 from rlframe.app.starting import overridden_start
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.formats import check_target, write_recording
+from rlframe.data.observation import has_mask
 from rlframe.data.recorder import EpisodeRecorder, step_columns
 from rlframe.data.recording import Recording
-from rlframe.data.timestep import EnvSpec, IntArray
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.pipeline.recording import env_facts, return_facts
+from rlframe.policy.parts.actions import mask_of
 from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
 from rlframe.scores import mean_interval, number_text
@@ -33,6 +35,14 @@ RECORD = 'record'
 """Purpose of the seeds of recorded episodes, which training and evaluation never use."""
 Tell = Callable[[int, list[float]], object]
 """Is told the env steps so far, and the returns of the episodes that ended."""
+
+
+Prob = Callable[[Array, Batch], FloatArray | None]
+"""Returns the probabilities of actions, [n], by the observations and the output of what acted."""
+
+
+def _unknown(obs: Array, output: Batch) -> None:
+    return None
 
 
 class CollectRequest(NamedTuple):
@@ -66,6 +76,8 @@ class Behaviour(NamedTuple):
     """Arguments of its ``forward``."""
     facts: dict[str, Any]
     """Facts about it, as JSON values."""
+    prob: Prob = _unknown
+    """Returns the probability that it takes the actions that it took, [n]; None: unknown."""
 
 
 class Collected(NamedTuple):
@@ -182,7 +194,17 @@ def _trained(opened: OpenCheckpoint, request: CollectRequest) -> Behaviour:
             name: float(value) for name, value in settings.items() if isinstance(value, int | float)
         },
     }
-    return Behaviour(cfg, face, settings, facts)
+    return Behaviour(cfg, face, settings, facts, _probability(policy, request.explore, settings))
+
+
+def _probability(policy: Any, explores: bool, settings: Mapping[str, Any]) -> Prob:
+    """Returns what knows how probable the actions of a policy are: Discrete ones of a policy without a memory."""
+    if type(policy.spec.action_space).__name__ != 'Discrete' or policy.is_recurrent:
+        return _unknown
+    if not explores:
+        return _unknown if policy._draws_in_eval else lambda obs, output: np.ones(len(output), np.float32)
+    seen = policy._normalizer.obs or (lambda obs: obs)
+    return lambda obs, output: policy.action_prob(seen(obs), output, **settings)
 
 
 def _origin(opened: OpenCheckpoint, cfg: ExperimentConfig) -> dict[str, Any]:
@@ -200,7 +222,23 @@ def _random(env: str | None, request: CollectRequest) -> Behaviour:
     main, create = overridden_start(env, None, request.overrides)
     cfg = config.compile_config(main, create, overrides=request.overrides, seed=request.seed)
     spec = build.make_factory(cfg).spec
-    return Behaviour(cfg, random_opponent(spec, request.seed), {}, {'policy': 'random', 'acts': 'at random'})
+    facts = {'policy': 'random', 'acts': 'at random'}
+    is_class = type(spec.action_space).__name__ == 'Discrete'
+    return Behaviour(
+        cfg, random_opponent(spec, request.seed), {}, facts, _of_all(spec) if is_class else _unknown
+    )
+
+
+def _of_all(spec: EnvSpec) -> Prob:
+    """Returns the probability of each of the actions that a mask allows, or of all."""
+    has_masks = has_mask(spec.observation_space)
+    space: Any = spec.action_space
+
+    def prob(obs: Array, output: Batch) -> FloatArray:
+        count = mask_of(obs).sum(1) if has_masks else np.full(len(output), space.n)
+        return (1 / count).astype(np.float32)
+
+    return prob
 
 
 class _Collection:
@@ -252,6 +290,9 @@ class _Collection:
         due = self._is_due[env_id]
         if due.any():
             columns = step_columns(step.obs, step.output['action'], step.timestep)
+            prob = self._behaviour.prob(step.obs, step.output)
+            if prob is not None:
+                columns['action_prob'] = prob
             own = columns if due.all() else {name: column[due] for name, column in columns.items()}
             self._recorder.add(own, env_id[due], step.done[due])
         self._rows[env_id[due]] += 1

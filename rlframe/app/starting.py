@@ -360,11 +360,12 @@ def _of_atoms(fields: Mapping[str, Any]) -> Settings:
     return {'normalize_reward': True} if atoms is not None and atoms.default else {}
 
 
-def train(
+def train(  # noqa: PLR0913  # each is given by name
     config: Any = None,
     *,
     env: Any = None,
     policy: str | None = None,
+    data: str | Sequence[str] | None = None,
     model: Any = None,
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -378,7 +379,8 @@ def train(
         config: Name of a shipped config, such as ``'cartpole_dqn'``, path of a config file, or a pair of main and create
             config; None: one that suits the env.
         env: Id or class of the env, or a function that returns one; it replaces that of the config.
-        policy: Name of the policy if there is no config; None: one that suits the env.
+        policy: Name of the policy if there is no config; None: one that suits the env, or behaviour cloning of data.
+        data: Path or id of recorded data to learn from, or several, if there is no config; the env is that of the data by default.
         model: A ``torch.nn.Module`` that replaces the network of the config.
         folder: The run folder, which must not exist or be empty; by default a new one in the working directory.
         overrides: Options by their dotted keys, such as ``{'policy.learn.batch_size': 64}``.
@@ -391,15 +393,16 @@ def train(
         ConfigError: If an argument or an option is unknown, ambiguous or invalid; nothing is created.
         KeyboardInterrupt: After Ctrl-C, when everything is saved.
     """
-    cfg = _compiled(config, env, policy, overrides or {}, options)
+    cfg = _compiled(config, env, policy, data, overrides or {}, options)
     return _begun(cfg, model, folder, hooks).train(progress)
 
 
-def start(
+def start(  # noqa: PLR0913  # each is given by name
     config: Any = None,
     *,
     env: Any = None,
     policy: str | None = None,
+    data: str | Sequence[str] | None = None,
     model: Any = None,
     folder: str | Path | None = None,
     overrides: Mapping[str, Any] | None = None,
@@ -412,7 +415,7 @@ def start(
     ``for iteration in run.iterations(): ...`` trains until the run is finished or the loop is left. ``progress`` is what
     ``run.train()`` and ``run.resume()`` do if they are not told otherwise.
     """
-    run = _begun(_compiled(config, env, policy, overrides or {}, options), model, folder, hooks)
+    run = _begun(_compiled(config, env, policy, data, overrides or {}, options), model, folder, hooks)
     run.progress_shown = progress
     return run
 
@@ -454,12 +457,37 @@ def _begun(cfg: ExperimentConfig, model: Any, folder: str | Path | None, hooks: 
 
 
 def _compiled(
-    given: Any, env: Any, policy: str | None, overrides: Mapping[str, Any], options: Mapping[str, Any]
+    given: Any,
+    env: Any,
+    policy: str | None,
+    data: str | Sequence[str] | None,
+    overrides: Mapping[str, Any],
+    options: Mapping[str, Any],
 ) -> ExperimentConfig:
-    main, create = _pair(given, env, policy, {**overrides, **options})
+    if data is None:
+        main, create = _pair(given, env, policy, {**overrides, **options})
+    else:
+        main, create = _pair_of_data(given, env, policy, data, options.get('max_train_iter'))
     named = {name: options[name] for name in NAMES if name in options}
     overrides = {**{name: value for name, value in options.items() if name not in NAMES}, **overrides}
     return config.compile_config(main, create, overrides=overrides, **named)
+
+
+def _pair_of_data(
+    given: Any, env: Any, policy: str | None, data: str | Sequence[str], max_train_iter: int | None
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns main and create config to learn from recorded data."""
+    from rlframe.app.offline import data_config
+
+    if given is not None:
+        raise ConfigError(
+            'data are learned from without a config',
+            where='data',
+            got=data,
+            expected='None with a config',
+            remedy="With a config: overrides={'policy.collect.collector.data': PATH}.",
+        )
+    return data_config(data, policy, env, max_train_iter)
 
 
 def _pair(

@@ -235,6 +235,17 @@ def _fit_recorded_data(known: Known) -> Iterator[ConfigError]:
     for key, (value, why) in FROM_DATA.items():
         if known.get(key, value) != value:
             yield bad(known, key, f"the collector 'dataset' reads single steps: {why}", repr(value))
+    key = 'policy.learn.update_per_collect'
+    default = _default(known, 'learn', 'update_per_collect')
+    if known.get(key, default) != default:
+        message = "the collector 'dataset' reads one batch a round, for one update"
+        yield bad(
+            known,
+            key,
+            message,
+            f'{default}, the default, which has no effect',
+            'max_train_iter sets how many there are.',
+        )
 
 
 def _begins_with_data(known: Known) -> Iterator[ConfigError]:
@@ -448,6 +459,14 @@ def _fits_hindsight(known: Known) -> Iterator[ConfigError]:
 def _samples_rounds(known: Known) -> bool:
     """Whether training samples are made of whole rounds, with the same number of steps of each env."""
     return bool(known.get('policy.on_policy') or _states(known, 'samples_rounds'))
+
+
+def _default(known: Known, section: str, name: str) -> Any:
+    """Returns the default of an option of the policy; None if it has no such option."""
+    kind = known.get('policy.type', '')
+    fields = POLICY_REGISTRY.get(kind).config_fields() if kind in POLICY_REGISTRY else {}
+    field = fields.get(section, {}).get(name)
+    return None if field is None else field.default
 
 
 def _states(known: Known, fact: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium
@@ -26,8 +26,14 @@ def swing_up(obs: FloatArray) -> FloatArray:
     return np.array([2 * np.sign(spin * missing) or 2], np.float32)
 
 
-def record(env_id: str, play: Callable[[FloatArray], Any], episodes: int, seed: int = 0) -> dict[str, Array]:
-    """Lets a controller that errs play some episodes.
+def record(
+    env_id: str,
+    play: Callable[[FloatArray], Any],
+    episodes: int,
+    errors: Sequence[float] = ERRORS,
+    seed: int = 0,
+) -> dict[str, Array]:
+    """Lets a controller play some episodes, whose probabilities of a random action take turns.
 
     Returns:
         A row for each env step, [T, ...]: ``obs``, ``next_obs``, ``action``, ``reward``, ``terminated``, ``truncated`` and
@@ -41,7 +47,7 @@ def record(env_id: str, play: Callable[[FloatArray], Any], episodes: int, seed: 
         obs, _ = env.reset(seed=seed + episode)
         done = False
         while not done:
-            is_random = rng.random() < ERRORS[episode % len(ERRORS)]
+            is_random = rng.random() < errors[episode % len(errors)]
             action = env.action_space.sample() if is_random else play(obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
             rows.append((obs, next_obs, action, np.float32(reward), terminated, truncated, episode))
@@ -60,3 +66,13 @@ def pendulum() -> dict[str, Array]:
 def cartpole() -> dict[str, Array]:
     """Returns 80 episodes of CartPole-v1."""
     return record('CartPole-v1', expert, 80)
+
+
+def cartpole_demos() -> dict[str, Array]:
+    """Returns 10 episodes of CartPole-v1 without errors."""
+    return record('CartPole-v1', expert, 10, errors=(0.0,))
+
+
+def pendulum_demos() -> dict[str, Array]:
+    """Returns 10 episodes of Pendulum-v1 without errors."""
+    return record('Pendulum-v1', swing_up, 10, errors=(0.0,))

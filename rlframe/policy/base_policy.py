@@ -379,6 +379,13 @@ class Policy(Configurable):
         """
         return self.forward_eval(obs, env_id)
 
+    def action_prob(self, obs: Array, output: Batch, **settings: Any) -> FloatArray | None:
+        """Returns the probability that ``forward_collect`` takes the Discrete actions that it has taken, [n]; None: unknown.
+
+        Called when data are recorded, for the arguments and the output of ``forward_collect``.
+        """
+        return None
+
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         """Returns the columns of the step's transitions, [n, ...]: what training samples consist of.
 

@@ -344,6 +344,15 @@ class QPolicy(Policy):
                     action[i] = draw * scale
         return self._output(action)
 
+    def action_prob(self, obs: Array, output: Batch, eps: float = 0.0, **settings: Any) -> FloatArray | None:
+        is_ours = type(self).forward_collect is QPolicy.forward_collect and type(self).pick is QPolicy.pick
+        if not is_ours or self._cfg.model.get('noisy'):
+            return None
+        value = self.q_value(obs).numpy()
+        is_best = self._actions.from_env(output['action']) == value.argmax(1)
+        allowed = np.isfinite(value).sum(1)
+        return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
+
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:
             self.model.eval()

@@ -283,6 +283,12 @@ class ActorPolicy(Policy):
         logit = self._logit(obs)
         return self._output(logit, self.distribution.sample(logit, self.rng), before)
 
+    def action_prob(self, obs: Array, output: Batch, **settings: Any) -> FloatArray | None:
+        logit, action = (torch.as_tensor(output[name]) for name in ('logit', 'action'))
+        index = torch.as_tensor(self._actions.from_env(action.numpy()))
+        prob: FloatArray = self.distribution.evaluate(logit, index)[0].exp().numpy()
+        return prob
+
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         before = self._remember(env_id)
         logit = self._logit(obs)

@@ -52,6 +52,7 @@ REVIEWED = {
     'learn.learning_rate_alpha': SCHEDULE,
     'learn.learning_rate_critic': SCHEDULE,
     'learn.learning_rate_fractions': SCHEDULE,
+    'learn.learning_rate_inverse': SCHEDULE,
     'learn.learning_rate_vae': SCHEDULE,
     'other.eps': SCHEDULE,
     'model.action_shape': SHAPE,

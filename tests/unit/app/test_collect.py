@@ -160,3 +160,15 @@ def test_arguments_that_do_not_go_together_are_refused(words: list[str], cwd: Pa
     with pytest.raises(SystemExit) as caught:
         main(['collect', *words])
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(('explore', 'eps', 'expected'), [(False, None, {1.0}), (True, 0.2, {0.1, 0.9})])
+def test_the_probability_of_each_action_is_recorded_if_it_is_known(
+    run: rlframe.Run, explore: bool, eps: float | None, expected: set[float], tmp_path: Path
+) -> None:
+    if 'pendulum' in str(run.folder):
+        pytest.skip('actions are continuous')
+    path = str(tmp_path / 'data.npz')
+    collect(run.folder, CollectRequest(300, path, explore=explore, eps=eps))
+    found = read_recording(path).columns['action_prob'][:]
+    assert set(np.round(found.astype(float), 5).tolist()) == expected

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from error_texts import raises
 
 import rlframe
 from rlframe.app.collect import CollectRequest, collect
@@ -116,3 +117,16 @@ def test_several_data_are_mixed_and_a_resumed_run_reads_on(data: str, cwd: Path)
         for folder in ('whole', 'half')
     ]
     np.testing.assert_array_equal(*weights)
+
+
+def test_python_learns_from_data_as_the_command_line_does(data: str, cwd: Path) -> None:
+    given: dict[str, Any] = dict(data=data, policy='discrete_cql', max_train_iter=5, progress=False)
+    run = rlframe.train(folder='python', **given)
+    words = ['--data', data, '--policy', 'discrete_cql', '--train-iter', '5', '--out', 'words']
+    assert main(['train', *words]) == 0
+    obs = np.linspace(-0.1, 0.1, 20).reshape(5, 4)
+    np.testing.assert_array_equal(run.policy.act(obs), rlframe.open_run('words').policy.act(obs))
+    with raises(ConfigError):
+        rlframe.train('cartpole_dqn', data=data)
+    with raises(ConfigError):
+        rlframe.train(folder='more', overrides={'policy.learn.update_per_collect': 9}, **given)
