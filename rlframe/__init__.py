@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlframe.app.run import Run as Run
-    from rlframe.app.starting import open_run as open_run
-    from rlframe.app.starting import start as start
-    from rlframe.app.starting import train as train
+    from rlframe.app.training import open_run as open_run
+    from rlframe.app.training import start as start
+    from rlframe.app.training import train as train
     from rlframe.export import LoadedPolicy
 
 __all__ = ['Run', '__version__', 'load', 'open_run', 'start', 'train']
 
-LAZY = {'Run': 'run', 'open_run': 'starting', 'start': 'starting', 'train': 'starting'}
+LAZY = {'Run': 'run', 'open_run': 'training', 'start': 'training', 'train': 'training'}
 """Names that are imported from ``rlframe.app`` when they are first used, as they need torch."""
 
 

@@ -28,13 +28,10 @@ else:
 
 REACHES = ('code', 'file', 'network', 'process')
 """What an option can reach: code that is imported, files outside the run folder, the network, other programs."""
-REQUIRED: Any = type(
-    'Required', (), {'__repr__': lambda self: 'REQUIRED', '__deepcopy__': lambda self, memo: self}
-)()
+SINGLE = {'__repr__': lambda self: type(self).__name__.upper(), '__deepcopy__': lambda self, memo: self}
+REQUIRED: Any = type('Required', (), SINGLE)()
 """Default of a ``Field`` that the user must set."""
-ABSENT: Any = type(
-    'Absent', (), {'__repr__': lambda self: 'ABSENT', '__deepcopy__': lambda self, memo: self}
-)()
+ABSENT: Any = type('Absent', (), SINGLE)()
 """Stands in a ``config`` for an option of the base that the class does not have."""
 Options = dict[str, Any]
 """Maps names to a ``Field`` or, for a section, to more ``Options``."""

@@ -24,7 +24,7 @@ import pytest
 import registrations
 from runs import ROOT
 
-from rlframe.app import starting as api
+from rlframe.app import training as api
 from rlframe.entry.__main__ import main
 from rlframe.entry.verbs import VERBS
 from rlframe.errors import ConfigWarning
