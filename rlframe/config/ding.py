@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from rlframe.config import ding_convert, ding_table
+from rlframe.config import ding_convert, ding_table, ding_teams
 from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.ding_data import recorded_data
@@ -71,7 +71,7 @@ def from_ding(
     """
     draft = Draft(to_plain(main_config), to_plain(create_config))
     _read_types(draft)
-    ding_convert.team(draft)
+    ding_teams.team(draft)
     draft.is_parallel = parallel and any(isinstance(draft.create.get(name), dict) for name in ding_table.COMM)
     is_own = _drop_imports(draft)
     draft.policy = _policy(draft, is_own)

@@ -159,7 +159,7 @@ def log_std_of(distribution: ActionDistribution, first: float) -> nn.Parameter |
     return nn.Parameter(torch.full((count,), first)) if count else None
 
 
-def with_log_std(output: torch.Tensor, log_std: nn.Parameter | None) -> torch.Tensor:
+def with_log_std(output: torch.Tensor, log_std: torch.Tensor | None) -> torch.Tensor:
     """Returns the parameters of the action distribution, [B, S]: the output of an actor, and these logarithms behind it."""
     return output if log_std is None else torch.cat([output, log_std.expand(output.shape[0], -1)], 1)
 

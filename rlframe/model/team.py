@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -19,6 +20,7 @@ from rlframe.model.core import MLP, STATES_OF_CORE, Core, Remembered, Unroll
 from rlframe.model.distributions import distribution_for
 from rlframe.model.encoder import Obs
 from rlframe.model.q_net import QNet
+from rlframe.model.qac import HEADS, IMAGES, QCritics
 from rlframe.registry import MODEL_REGISTRY
 
 Groups: TypeAlias = Literal['shared', 'separate'] | Sequence[Sequence[int]]
@@ -161,13 +163,17 @@ class AgentNets(nn.Module):
             states.append(after.unflatten(0, (-1, len(members))))
         return self._joined(outputs), self._joined(states).flatten(1, 2)
 
-    def forward(self, obs: Any) -> torch.Tensor:
-        """Maps observations [B, ...], or steps of sequences, to the outputs of agents, float32 [B, A, out]."""
+    def forward(self, obs: Any, only: int | None = None) -> torch.Tensor:
+        """Maps observations [B, ...], or steps of sequences, to the outputs of agents, float32 [B, A, out].
+
+        ``only`` is the agent whose network gradients reach; None: they reach all.
+        """
         if isinstance(obs, Remembered):
             return self.unrolled(obs.obs, obs.unroll)[obs.row]
         outputs = []
         for net, head, members in zip(self.nets, self.heads, self._members, strict=True):
             output = head(net(self._read(obs, members)))
+            output = output if only is None or only in members else output.detach()
             outputs.append(output.unflatten(0, (-1, len(members))))
         return self._joined(outputs)
 
@@ -392,12 +398,18 @@ class TeamActorCritic(nn.Module):
             initialise(weight_layers(self.critic), 1.0)
         for module in (*self.actor.nets, *self.actor.heads):
             initialise(weight_layers(module), 0.01 if module in list(self.actor.heads) else None)
-        self.log_std = log_std_of(distribution_for(spec.action_space), log_std_init)
+        first = log_std_of(distribution_for(spec.action_space), log_std_init)
+        own = () if first is None else first.detach().chunk(team.size)
+        self.log_std = nn.ParameterList(part.clone() for part in own)
 
-    def _parameters_of(self, output: torch.Tensor) -> torch.Tensor:
+    def _parameters_of(self, output: torch.Tensor, only: int | None = None) -> torch.Tensor:
         """Maps the outputs of actors, [B, A, most], to the parameters of the distribution over joint actions, [B, S]."""
         flat = output.flatten(1)
-        return with_log_std(flat if len(self._real) == flat.shape[1] else flat[:, self._real], self.log_std)
+        flat = flat if len(self._real) == flat.shape[1] else flat[:, self._real]
+        if not len(self.log_std):
+            return flat
+        own = [part if only in (None, i) else part.detach() for i, part in enumerate(self.log_std)]
+        return with_log_std(flat, torch.cat(own))
 
     def present(self, obs: Obs, like: torch.Tensor) -> torch.Tensor:
         """Returns 1 for agents that act and 0 for others, of the shape and type of a tensor [B, A]."""
@@ -423,10 +435,94 @@ class TeamActorCritic(nn.Module):
         """Values one step; the critic has no memory, and leaves those of actors as they are."""
         return self.value(obs), state
 
-    def forward(self, obs: Obs, unroll: Unroll | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Maps observations [B, ...], or those of sequences, to ``logit`` and ``value``."""
-        output = self.actor(obs) if unroll is None else self.actor.unrolled(obs, unroll)
-        return self._parameters_of(output), self.value(obs)
+    def forward(
+        self, obs: Obs, unroll: Unroll | None = None, only: int | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Maps observations [B, ...], or those of sequences, to ``logit`` and ``value``.
+
+        ``only`` is the agent whose actor gradients reach; None: they reach all.
+        """
+        output = self.actor(obs, only) if unroll is None else self.actor.unrolled(obs, unroll)
+        return self._parameters_of(output, only), self.value(obs)
+
+
+class TeamActor(nn.Module):
+    """Actors of agents with continuous actions: observations [B, ...] to what the head makes of their outputs, [B, A D] each.
+
+    Args:
+        agents: The networks of agents.
+        outputs: Outputs for each number of an action: those of one kind of all agents stand together.
+        head: Makes what is returned, of float32 [B, outputs A D].
+    """
+
+    def __init__(self, agents: AgentNets, outputs: int, head: Any) -> None:
+        super().__init__()
+        self.agents, self._outputs, self._head = agents, outputs, head
+
+    def forward(self, obs: Obs) -> Any:
+        each = self.agents(obs).chunk(self._outputs, 2)
+        return self._head(torch.cat([part.flatten(1) for part in each], 1))
+
+
+class TeamCritics(QCritics):
+    """Q-functions of the state of a team and the actions of all agents.
+
+    Args:
+        spec: Spaces of the env.
+        part: Part of the observations that they read, if the env is a team.
+        layers: Further arguments of ``QCritics``.
+        options: Options of ``QCritics``.
+    """
+
+    def __init__(self, spec: EnvSpec, part: str, *layers: Any, **options: Any) -> None:
+        self._part = part if team_of(spec).is_told else None
+        space = spec.observation_space if self._part is None else fields_of(spec.observation_space)[part]
+        super().__init__(dataclasses.replace(spec, observation_space=space), *layers, **options)
+
+    def forward(self, obs: Any, *given: Any, **more: Any) -> torch.Tensor:
+        """Values actions in states; see ``QCritics``."""
+        return super().forward(obs if self._part is None else obs[self._part], *given, **more)
+
+
+@MODEL_REGISTRY.register('team_qac')
+class TeamQAC(nn.Module):
+    """Actors of agents with continuous actions, each of what its agent sees, and critics of the state and all actions.
+
+    ``actor`` and ``critic`` are those of ``QAC``, and so are the arguments, ``options`` among them, except ``critic_obs``: the
+    part that critics read; None: what all agents see. Without it there are none. ``groups``, ``agent_id`` and ``last_action``:
+    see ``AgentNets``.
+    """
+
+    def __init__(  # noqa: PLR0913  # each is an option of the network
+        self,
+        spec: EnvSpec,
+        actor: str = 'deterministic',
+        encoder_hidden_size_list: Sequence[int] = (256, 256),
+        activation: str = 'relu',
+        critic_num: int = 1,
+        critic_hidden_size_list: Sequence[int] | None = None,
+        critic_obs: str | None = STATE,
+        groups: Groups = 'shared',
+        agent_id: bool = True,
+        last_action: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        team = team_of(spec)
+        sizes = encoder_hidden_size_list
+        head, outputs = HEADS[actor]
+        images = {name: options[name] for name in IMAGES if name in options}
+        agents = {'groups': groups, 'agent_id': agent_id, 'last_action': last_action}
+
+        def last(size: int) -> nn.Module:
+            return nn.Linear(size, outputs * team.outputs[0])
+
+        self.actor = TeamActor(AgentNets(spec, sizes, activation, last, **agents, **images), outputs, head)
+        widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
+        part = critic_obs or OWN
+        is_seen = not team.is_told or part in fields_of(spec.observation_space)
+        layers = widths, activation, critic_num
+        self.critic: Any = TeamCritics(spec, part, *layers, **options) if is_seen else None
 
 
 def sees_state(spec: EnvSpec) -> bool:

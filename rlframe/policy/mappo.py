@@ -11,7 +11,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION, learning_parts
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -21,11 +21,7 @@ from rlframe.utils.lazy import torch
 class MAPPOModel(PPOModel):
     """Section ``model`` of MAPPO."""
 
-    critic_obs: str | None = option(
-        CRITIC_OBS.having(
-            STATE, doc='part of the observations of a team that the critic reads; None: what all agents see'
-        )
-    )
+    critic_obs: str | None = option(CRITIC_OBS.having(STATE, doc=OF_TEAM))
     agent_id: bool = option(AGENT_ID)
     last_action: bool = option(SEES_LAST_ACTION)
 
@@ -55,7 +51,7 @@ class MAPPOUpdate(PPOUpdate):
         obs, action = rows['obs'], rows['action']
         log_prob, entropy = self.each(self.masked(logit, obs), action)
         before, _ = self.each(rows['logit'], action)
-        present = self.model.present(obs, log_prob)
+        present = self.counted(rows, log_prob)
         log_ratio = (log_prob - before) * present
         ratio = log_ratio.exp()
         # advantage of the team
@@ -71,6 +67,11 @@ class MAPPOUpdate(PPOUpdate):
             (entropy * present).sum() / count,
             metrics_of(ratio, log_ratio, is_clipped),
         )
+
+    def counted(self, rows: Rows, like: torch.Tensor) -> torch.Tensor:
+        """Returns 1 for agents that learn from a row, and 0 for others, of the shape and type of a tensor [B, A]."""
+        present: torch.Tensor = self.model.present(rows['obs'], like)
+        return present
 
     def gain(self, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Returns what each agent gains, float32 [B, A], of ratios of probabilities [B, A] and the team's advantage [B, 1]."""

@@ -219,12 +219,17 @@ class PPOUpdate(ActorUpdate):
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the loss of the actor, that of the critic and the entropy, weighted and summed."""
-        logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
+        logit, value = self.outputs(rows)
         policy_loss, entropy, metrics = self.surrogate(logit, rows)
         value_loss = self.value_loss(value, rows)
         loss = policy_loss + self.value_weight * value_loss - self.entropy_weight * entropy
         parts = {'policy_loss': policy_loss, 'value_loss': value_loss, 'entropy': entropy}
         return Loss(loss, metrics, parts=parts)
+
+    def outputs(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the output of the actor, float32 [B, S], and values, float32 [B]."""
+        logit, value = self.model(*(rows[name] for name in ('obs', 'unroll') if name in rows))
+        return logit, value
 
     def surrogate(self, logit: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         """Returns the loss of the actor, its mean entropy, and values to log, by its output [B, S]."""

@@ -34,6 +34,9 @@ SEES_LAST_ACTION = Field(
     False, doc='whether agents know what they did in the step before, if the env is a team (team:)'
 )
 
+OF_TEAM = 'part of the observations of a team that critics read; None: what all agents see'
+"""The meaning of the option ``model.critic_obs`` in policies of teams."""
+
 
 def learning_parts(spec: EnvSpec) -> tuple[str, ...]:
     """Returns the parts of the observations of a team that only learning reads; none if the env is no team."""

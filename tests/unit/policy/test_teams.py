@@ -188,6 +188,42 @@ def test_each_agent_of_a_mappo_team_is_clipped_by_its_own_ratio_and_absent_ones_
     )
 
 
+def test_a_happo_agent_learns_by_how_much_those_before_it_changed() -> None:
+    spec = spec_of_team(**CROWD)
+    learn = dict(entropy_weight=0.0, advantage_norm=None, epoch_per_collect=1, batch_size=5)
+    policy: Any = create_policy(dict(type='happo', learn=learn | dict(learning_rate=0.05)), spec)
+    data = rows_of(spec).replace(logit=np.zeros((5, 12), np.float32))
+    data = data.replace(obs=data['obs'].copy(), advantage=np.float32([1, -1, 2, -2, 1]))
+    data['obs']['present'] = [[1, 1, 1], [1, 1, 0], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    data = data.replace(return_=data['advantage'], log_prob=np.zeros(5, np.float32))
+    before = policy.tensor(policy._logit(data['obs']))
+    data = data.replace(logit=before.numpy())
+
+    seen: list[Any] = []
+    for update in policy.forward_learn(data):
+        rows = update.args[0]
+        seen.append((policy.update.agent, numbers(rows['factor'])))
+        update()
+    order = [agent for agent, _ in seen]
+    assert sorted(order) == [0, 1, 2]
+    action = policy.tensor(data['action'])
+    with torch.no_grad():
+        new, old = (
+            policy.update.each(logit, action)[0]
+            for logit in (policy.model.logit(policy.tensor(data['obs'])), before)
+        )
+    change = numbers(((new - old) * torch.from_numpy(data['obs']['present'].astype(np.float32))).exp())
+    wanted = [np.ones(5), change[:, order[0]], change[:, order[0]] * change[:, order[1]]]
+    for (_, factor), expected in zip(seen, wanted, strict=True):
+        np.testing.assert_allclose(np.sort(factor), np.sort(expected), rtol=1e-4)
+
+
+def test_happo_refuses_shared_networks_and_memories() -> None:
+    for options in (dict(groups='shared'), dict(model=dict(core='gru'))):
+        with raises(ConfigError):
+            create_policy(dict(type='happo', **options), spec_of_team(**CROWD))
+
+
 def trained_in_two_steps(policy: str, seed: int, **sections: Any) -> Any:
     """Trains in the two-step game, and returns the policy."""
     main, create = config_pair(
@@ -359,3 +395,46 @@ def test_a_team_with_memories_continues_exactly_from_a_checkpoint(policy: str, c
             resumed.step()
     expected, got = (run.policy.learn_mode.state_dict()['model'] for run in (whole, resumed))
     assert all(got[name].equal(weight) for name, weight in expected.items())
+
+
+BOXES = dict(game='agent_games:crowd', act='box', obs='box')
+
+
+@pytest.mark.parametrize('name', ['maddpg', 'masac'])
+def test_critics_of_continuous_teams_read_the_state_and_actors_what_each_agent_sees(name: str) -> None:
+    spec = spec_of_team(**BOXES)
+    model = dict(encoder_hidden_size_list=[16])
+    policy: Any = create_policy(dict(type=name, model=model, groups='separate'), spec)
+    obs = random_obs(spec, 4)
+    other = obs.copy()
+    other['state'] += 1
+    other['agents'][:, 2] = -other['agents'][:, 2]
+
+    def acted(given: Any) -> Any:
+        policy.reset_eval()
+        return policy.eval_mode.forward(given, np.arange(4))['action']
+
+    one, two = acted(obs), acted(other)
+    assert one.shape == (4, 3, 2) and (one != two).any((0, 2)).tolist() == [False, False, True]
+    action = torch.zeros(4, 6)
+    with torch.no_grad():
+        seen = policy.tensor(obs)
+        before = policy.model.critic(seen, action)
+        assert not torch.allclose(before, policy.model.critic(seen, action + 0.5))
+        seen['agents'] = seen['agents'] + 1
+        assert torch.equal(before, policy.model.critic(seen, action))
+        seen['state'] = seen['state'] + 1
+        assert not torch.allclose(before, policy.model.critic(seen, action))
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('policy', ['maddpg', 'masac', 'happo'])
+def test_further_teams_train_and_are_exported_without_what_only_learning_reads(policy: str) -> None:
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=BOXES)
+    checkpoint = trained(policy, env, dict(model=dict(encoder_hidden_size_list=[8])))
+    loaded = rlframe.load(export_policy(checkpoint)['artifact'])
+    assert list(loaded.observation_space) == ['agents', 'last_action']
+    judge: Any = as_eval_builds_it(checkpoint)
+    obs = random_obs(judge.spec, 6)
+    wanted = judge.eval_mode.forward(obs, np.arange(6))['action']
+    np.testing.assert_array_equal(loaded.act({name: obs[name] for name in loaded.observation_space}), wanted)
