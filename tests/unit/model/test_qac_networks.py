@@ -75,8 +75,10 @@ def test_critics_are_independent_and_named_one_by_one() -> None:
 
 
 FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
-WITHOUT_CORE = ('bcq', 'crossq', 'xqc', 'droq', 'rebrac', 'trpo')
-"""Policies whose critics have norms, or learn from shuffled rows."""
+TEAMS = ('mappo', 'happo', 'maddpg', 'masac')
+"""Policies whose critics read the state of a team, without a memory."""
+WITHOUT_CORE = ('bcq', 'crossq', 'xqc', 'droq', 'rebrac', 'trpo', *TEAMS)
+"""Policies whose critics have norms, or learn from shuffled rows, or are of teams."""
 BLOCKS = {'simbav2'}
 """Policies whose widths are those of equal blocks."""
 BOTH = [name for name, model in FIELDS.items() if 'critic_hidden_size_list' in model and name not in BLOCKS]
