@@ -29,7 +29,8 @@ def team(draft: Draft) -> None:
     """Makes a team of a game of PettingZoo, and names the policy of a critic, or of a value, of the team."""
     if draft.kind('env') not in TEAM_TYPES:
         return
-    family, named = draft.take('env.env_family', 'mpe'), draft.get('env.env_id')
+    family = draft.take('env.env_family', 'mpe')
+    named = draft.get('env.env_id')
     if not isinstance(named, str) or family not in TEAM_FAMILIES:
         return
     game = TEAM_FAMILIES[family] + TEAM_GAMES.get(named, named)

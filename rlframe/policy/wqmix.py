@@ -45,7 +45,8 @@ class WQMIXUpdate(VDNUpdate):
     def loss(self, rows: Rows) -> Loss:
         # the joint actions taken, by the monotonic network and by the critic
         obs, action = rows['obs'], rows['action']
-        value, central = self.model(obs), self.model.central(obs)
+        value = self.model(obs)
+        central = self.model.central(obs)
         joint = self.joint(self.model, value, action, obs)
         judged = self.joint(self.model.central, central, action, obs)
         # target, and the weight of each row
