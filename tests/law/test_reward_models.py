@@ -114,6 +114,9 @@ CASES = {
     'r2d2': ('cartpole_novel_r2d2', COUNTS, 'policy.learn.batch_size=4', 'policy.model.lstm_hidden_size=16'),
 }
 
+OFTEN = ('ppo', 'dqn')
+"""Cases that are tried every time."""
+
 
 def trained(folder: Path, updates: int, case: str, *words: str, resume: Path | None = None) -> dict[str, Any]:
     folder.mkdir()
@@ -126,13 +129,16 @@ def trained(folder: Path, updates: int, case: str, *words: str, resume: Path | N
     return {name: state[name] for name in ('policy', 'reward_models', 'evaluator')}
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize(
+    'case', [case if case in OFTEN else pytest.param(case, marks=pytest.mark.slow) for case in CASES]
+)
 def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
     straight = trained(tmp_path / 'straight', 40, case)
     trained(tmp_path / 'half', 20, case)
     assert differences(straight, trained(tmp_path / 'whole', 40, case, resume=tmp_path / 'half')) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('case', ['ppo', 'dqn'])
 def test_steps_of_a_process_are_paid_as_those_collected_here(case: str, tmp_path: Path) -> None:
     here = trained(tmp_path / 'here', 20, case)
