@@ -9,8 +9,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from rlframe._version import __version__
 from rlframe.config.rules import ROWS
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.timestep import Batch, EnvSpec
@@ -290,7 +292,7 @@ def make_policy(
     if model is None:
         check_policy(cfg, spec)
     start = cfg.policy.init_from or ''
-    saved = load_checkpoint(start, buffer=False) if start else None
+    saved = _initial(start) if start else None
     policy = create_policy(cfg.policy, spec, model=model, enable_field=fields, seed=cfg.seed, rank=rank)
     if saved is not None:
         load_network(policy, *saved, cfg, start)
@@ -299,6 +301,16 @@ def make_policy(
     if fields is None or 'collect' in fields:
         policy.expert = make_expert(cfg, spec)
     return policy
+
+
+def _initial(path: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Returns the state and the manifest of a checkpoint, or those of the policy in a folder that was exported."""
+    if not (Path(path).expanduser() / 'policy.json').is_file():
+        return load_checkpoint(path, buffer=False)
+    loaded = named_object(EXPORTED, 'policy.init_from')(path, device='cpu')
+    said = loaded.description
+    manifest = {'policy': said['policy']['type'], 'env': said['env'], 'rlframe': __version__}
+    return {'policy': loaded.policy.collect_mode.state_dict()}, manifest
 
 
 def make_expert(cfg: ExperimentConfig, spec: EnvSpec) -> Expert | None:

@@ -158,7 +158,7 @@ HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', 
 INIT_FROM = Field(
     None,
     type=str,
-    doc='checkpoint or run folder to take the initial weights from',
+    doc='checkpoint, run folder or exported policy to take the initial weights from',
     may_change=True,
     reaches='file',
 )

@@ -89,3 +89,10 @@ def test_what_no_expert_can_do_is_refused_before_there_is_a_run_folder(cwd: Path
     with raises(ConfigError if number else CheckpointNotFoundError):
         train('cartpole_dqn', 'run', 60, **WITH | WRONG[number])
     assert not (cwd / 'run').exists()
+
+
+def test_a_run_starts_from_the_weights_of_an_exported_policy(expert: rlframe.LoadedPolicy) -> None:
+    given = {**SMALL, 'policy.init_from': 'expert/export/artifact'}
+    run = rlframe.start('cartpole_dqn', folder='run', progress=False, overrides=given)
+    obs = np.linspace(-0.5, 0.5, 80, dtype=np.float32).reshape(20, 4)
+    np.testing.assert_array_equal(run.policy.policy.q_value(obs), expert.policy.q_value(obs))
