@@ -67,6 +67,9 @@ def test_updates_from_data_come_before_the_first_env_step_and_are_marked(data: s
     assert offline.max() == 55
     assert records.last('time/online_iter') == 55
     assert run.progress.envstep == 60
+    (axes,) = run.plot().axes
+    assert axes.get_xlabel() == 'updates'
+    assert 55 in [line.get_xdata()[0] for line in axes.lines]
 
 
 R2D2 = ('cartpole_novel_r2d2', {'policy.model.lstm_hidden_size': 8, 'policy.learn.batch_size': 4})
