@@ -5,17 +5,14 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from rlframe._version import __version__
-from rlframe.config.rules import ROWS
 from rlframe.config.schema import ExperimentConfig
-from rlframe.data.timestep import Batch, EnvSpec
+from rlframe.data.timestep import EnvSpec
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError, named_during
 from rlframe.registry import (
     BACKEND_REGISTRY,
@@ -25,7 +22,6 @@ from rlframe.registry import (
     POLICY_REGISTRY,
     named_object,
 )
-from rlframe.reward_model.paid import RewardModels
 from rlframe.run.checkpoint_tree import compare_configs
 from rlframe.run.film import check_encoder
 from rlframe.run.machine import demand_memory, let_threads_sleep
@@ -62,8 +58,6 @@ ROUND: schema.Schema = {
     'past_goal': schema.FLAG,
 }
 """State of a ``LoopState``."""
-PLAYED = 2**31
-"""Rank of the envs in which reward models play episodes: no collector has it."""
 EXPORTED = 'rlframe.export.loaded:load_policy'
 """What loads an exported policy."""
 ENV_NBYTES = 4096
@@ -473,41 +467,6 @@ def give_goals(buffer: IBuffer, factory: EnvFactory) -> None:
     hindsight = getattr(buffer, 'hindsight', None)
     if hindsight is not None:
         hindsight.goals = factory.goals()
-
-
-def make_reward_models(cfg: ExperimentConfig, policy: Policy, factory: EnvFactory) -> RewardModels | None:
-    """Creates the reward models; None if the config has none."""
-    if not (section := cfg.get('reward_model')):
-        return None
-    buffer = cfg.policy.other.replay_buffer
-    samples_rows = buffer is not None and buffer['type'] in ROWS
-    device = str(policy.get_attribute('device'))
-    play = partial(play_episodes, cfg, factory)
-    return RewardModels(
-        section, factory.spec, policy.learn_mode, samples_rows, seed=cfg.seed, device=device, play=play
-    )
-
-
-def play_episodes(cfg: ExperimentConfig, factory: EnvFactory, mode: CollectMode, count: int) -> list[Batch]:
-    """Plays whole episodes in envs of their own, and returns the rows of each, [T, ...].
-
-    Args:
-        cfg: The config of the run, whose envs they are.
-        factory: Creates the envs.
-        mode: Who acts.
-        count: Episodes.
-    """
-    from rlframe.worker import create_serial_collector
-
-    env = make_env(cfg, factory, math.gcd(count, cfg.env.collector_env_num))
-    try:
-        collector = create_serial_collector(
-            {'type': 'episode'}, env=env, policy=mode, seed=cfg.seed, rank=PLAYED
-        )
-        episodes: list[Batch] = collector.collect(count)
-        return episodes
-    finally:
-        env.close()
 
 
 def buffer_seed(cfg: ExperimentConfig) -> int:

@@ -18,6 +18,7 @@ from rlframe.pipeline.given_data import GivenData
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.recording import Record, check_record
+from rlframe.pipeline.reward_models import make_reward_models
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.child_process import StallDetector
@@ -126,7 +127,7 @@ class SerialPipeline(HasGoal):
         """Backend of the evaluator."""
         self._closers.append(self.evaluation.close)
         memory_needs.check_memory(cfg, self.factory.spec, self.policy)
-        self.reward_models = build.make_reward_models(cfg, self.policy, self.factory)
+        self.reward_models = make_reward_models(cfg, self.policy, self.factory)
         """What the run pays for beside the env's reward; None if nothing."""
         # run folder, workers and their saved state
         output.open(None if saved is None else saved.manifest.get('logs'))

@@ -55,6 +55,7 @@ REVIEWED = {
     'learn.learning_rate_inverse': SCHEDULE,
     'learn.learning_rate_vae': SCHEDULE,
     'other.eps': SCHEDULE,
+    'info_columns': 'names of numbers in infos',
     'model.action_shape': SHAPE,
     'model.obs_shape': SHAPE,
     'model.conv_layers': SHAPE,

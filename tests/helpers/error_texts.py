@@ -26,7 +26,7 @@ REMEDY = (
     'If the new text is right, run `pytest --rewrite-errors` on the file of the test and read the difference'
 )
 LISTS = re.compile(
-    r"((?:Registered|imported): )\[[^\]]*\]|((?:these policies have it|Policies that fit): )[\w, ]+|(choose from )'[\w', ]+"
+    r"((?:Registered|imported): )\[[^\]]*\]|((?:these policies have it|Policies (?:that fit|here|that learn by acting)): )[\w, ]+|(choose from )'[\w', ]+"
 )
 """Lists of parts: another part, which a test of this process may have registered, is to change no text."""
 Texts = dict[str, dict[str, list[str]]]

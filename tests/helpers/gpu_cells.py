@@ -28,7 +28,9 @@ MODES: dict[str, dict[str, Any]] = {
     'cuda_graph bf16': dict(cuda_graph=True, precision='bf16'),
 }
 """Names to options of a policy."""
-REFUSED = {('r2d2', mode) for mode in ('compile', 'cuda_graph', 'cuda_graph bf16')}
+REFUSED = {
+    (name, mode) for name in ('r2d2', 'r2d3') for mode in ('compile', 'cuda_graph', 'cuda_graph bf16')
+} | {('happo', mode) for mode in ('cuda_graph', 'cuda_graph bf16')}
 """Policies and modes that their configs refuse."""
 NO_LOG = dict(hook=dict(log_show_after_iter=10**9, save_ckpt_after_iter=False, save_ckpt_after_run=False))
 """Options of a learner that reads no metrics."""

@@ -48,6 +48,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     'dqfd': dict(priority_IS_weight=False),
 }
 SPACE = spaces.Box(-1, 1, (4,))
+REPPO = {'mean': 2, 'log_std': 2, 'outcome': 9}
+"""Columns of REPPO's training samples."""
 
 
 class Repeater:
@@ -123,6 +125,10 @@ def samples(kind: str, seed: int, count: int) -> Batch:
     if kind == 'dt':
         memory = dict(mask=np.ones(lead, bool), timestep=np.arange(6) + np.zeros(lead, np.int64))
         numbers['return_to_go'] = rng.standard_normal(lead, np.float32)
+    if kind == 'reppo':
+        numbers |= {name: rng.standard_normal((count, size), np.float32) for name, size in REPPO.items()}
+    if kind == 'curious_ppo':
+        numbers['bonus_return'] = rng.standard_normal(lead, np.float32)
     return Batch(
         obs=rng.standard_normal((*lead, 4), np.float32),
         next_obs=rng.standard_normal((*lead, 4), np.float32),

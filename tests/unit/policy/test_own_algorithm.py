@@ -32,6 +32,9 @@ OF_UPDATE, OF_POLICY, COLUMNS, *_ = re.split(
 )[1:]
 LISTED = OF_UPDATE + OF_POLICY
 NOT_LISTED = {
+    'counted',
+    'gain',
+    'outputs',
     'check_spec',
     'best_step',
     'get_setting_learn',
