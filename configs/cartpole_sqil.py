@@ -1,4 +1,4 @@
-"""SQIL on CartPole-v1, from 10 episodes of a hand-written controller: return 500.0, seeds 0-2 (worst 500.0), 20,000 env steps, 29 s of CPU time."""
+"""SQIL from 10 demonstrated episodes on CartPole-v1: return 500.0, seeds 0-2 (worst 500.0), 20,000 env steps, 29 s of CPU time."""
 
 main_config = dict(
     exp_name='cartpole_sqil',

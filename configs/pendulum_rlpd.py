@@ -1,4 +1,4 @@
-"""RLPD on Pendulum-v1: SAC with layer norm and half of each batch from 40 episodes of a hand-written controller that errs."""
+"""RLPD from 40 recorded episodes on Pendulum-v1: SAC with layer norm and half of each batch from them."""
 
 main_config = dict(
     exp_name='pendulum_rlpd',
