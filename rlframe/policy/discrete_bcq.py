@@ -80,6 +80,9 @@ class DiscreteBCQPolicy(QPolicy):
     config: dict[str, Any] = dict(collect=FROM_DATA)
     update_class = DiscreteBCQUpdate
     ding = DingNames()
+    search_space = QPolicy.search_space.without(
+        'learn.update_per_collect', source=f'{QPolicy.search_space.source}; one update for each batch of data'
+    )
     toy = dict(
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50, threshold=0.1),

@@ -66,6 +66,9 @@ class DiscreteCQLPolicy(QPolicy):
         options={'learn.min_q_weight': 'learn.conservative_weight'},
         unused={'model.num_quantiles': 'values are means; those of DI-engine are quantiles'},
     )
+    search_space = QPolicy.search_space.without(
+        'learn.update_per_collect', source=f'{QPolicy.search_space.source}; one update for each batch of data'
+    )
     toy = dict(
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50),

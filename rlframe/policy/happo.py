@@ -60,12 +60,12 @@ class HAPPOUpdate(MAPPOUpdate):
     def gain(self, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
         return super().gain(ratio, advantage * rows['factor'][:, None], rows)
 
-    @torch.no_grad()
     def change(self, rows: Rows) -> torch.Tensor:
         """Returns how much more probable what the agent did has become, float32 [M]; 1 where it is absent."""
         obs, action = rows['obs'], rows['action']
-        log_prob, _ = self.each(self.logit(obs), action)
-        before, _ = self.each(rows['logit'], action)
+        with torch.no_grad():
+            log_prob, _ = self.each(self.logit(obs), action)
+            before, _ = self.each(rows['logit'], action)
         log_ratio = (log_prob - before) * self.counted(rows, log_prob)
         return log_ratio[:, self.agent].exp()
 
