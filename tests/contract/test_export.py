@@ -38,7 +38,12 @@ KINDS = {
 FIRST = [f'{name} {kinds[0]}' for name, kinds in KINDS.items()]
 OTHERS = [f'ppo {kind}' for kind in KINDS['ppo'][1:]]
 """Kinds of actions of one policy that has them all."""
-CASES = [*FIRST, *(pytest.param(case, marks=pytest.mark.slow) for case in OTHERS)]
+QUICK = (*acting_policies(), 'c51', 'iqn', 'dt', 'ibc', 'bcq', 'qmix', 'mappo', 'reppo')
+"""Policies that act in ways of their own; the others are tried in the slow tests."""
+CASES = [
+    case if case in FIRST and case.split()[0] in QUICK else pytest.param(case, marks=pytest.mark.slow)
+    for case in (*FIRST, *OTHERS)
+]
 
 
 @pytest.fixture(scope='module')

@@ -102,7 +102,9 @@ def test_an_exception_is_raised_here_with_the_name_of_the_worker_which_goes_on(s
     assert supervisor.ask_all('echo', {1: ('x',)}) == {1: (1, 0, 'x')}
 
 
-@pytest.mark.parametrize('how', ['exit', 'kill', 'stop'])
+@pytest.mark.parametrize(
+    'how', ['exit', *(pytest.param(how, marks=pytest.mark.slow) for how in ('kill', 'stop'))]
+)
 def test_a_worker_that_ends_or_hangs_is_replaced_and_its_calls_are_lost(how: str, supervise: Make) -> None:
     supervisor = supervise(2, call_seconds=60.0 if how != 'stop' else 8.0)
     pids = [slot.facts for slot in supervisor.slots.values()]
@@ -122,6 +124,7 @@ def test_a_worker_that_ends_or_hangs_is_replaced_and_its_calls_are_lost(how: str
     assert supervisor.restarts == 1 and wait_until(lambda: not is_alive(pids[1]), 20)
 
 
+@pytest.mark.slow
 def test_more_losses_than_may_be_replaced_end_it_with_all_causes(supervise: Make) -> None:
     supervisor = supervise(2, restarts=1, window=600.0)
     for code in (3, 4):
@@ -142,6 +145,7 @@ def test_answers_to_abandoned_calls_are_not_delivered(supervise: Make) -> None:
     assert supervisor.wait().value[2] == 'new' and supervisor.calls == []
 
 
+@pytest.mark.slow
 def test_workers_may_come_and_go(supervise: Make) -> None:
     supervisor = supervise()
     assert supervisor.add([{}], parts) == [1] and supervisor.ranks == [0, 1]

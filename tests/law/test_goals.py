@@ -9,6 +9,7 @@ import gymnasium
 import numpy as np
 import pytest
 from gymnasium import spaces
+from marks import slow_with
 from parallel_parts import compiled
 from runs import differences
 
@@ -50,7 +51,7 @@ def trained(folder: Path, updates: int, *words: str, resume: Path | None = None)
     return {name: state[name] for name in ('policy', 'replay_buffer', 'evaluator')}
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', slow_with('processes', CASES))
 def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
     straight = trained(tmp_path / 'straight', 90, *CASES[case])
     trained(tmp_path / 'half', 50, *CASES[case])

@@ -108,6 +108,7 @@ def test_no_update_is_lost_with_a_learner_that_is_started_again(
     assert not list(cwd.glob('rlframe-*')), 'the first connection left a folder'
 
 
+@pytest.mark.slow
 def test_a_run_is_solved_though_its_learners_die_as_often_as_they_may(cwd: Path) -> None:
     words = (
         'policy.learn.num_learners=2',

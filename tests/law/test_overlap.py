@@ -52,6 +52,7 @@ def test_what_cannot_run_ahead_is_refused(name: str, words: tuple[str, ...]) -> 
         compiled(name, OVERLAP, *words)
 
 
+@pytest.mark.slow
 def test_a_run_that_begins_a_round_ahead_keeps_all_but_its_episodes(
     cwd: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

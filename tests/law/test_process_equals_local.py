@@ -42,6 +42,7 @@ def test_killed_and_resumed_run_of_two_processes_ends_with_the_same_bits(tmp_pat
     assert_same_end(*killed_and_straight(tmp_path, *words, '--train-iter', '300', every(51)))
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_replaced_and_its_rows_are_counted_as_lost(cwd: Path) -> None:
     words = (*PROCESS, 'collector.num_collectors=2', 'collector.sync=false', 'policy.learn.batch_size=8')
     with SerialPipeline(compiled('cartpole_dqn', *words)) as pipeline:

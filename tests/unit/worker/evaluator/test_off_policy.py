@@ -40,7 +40,7 @@ def chain(count: int, is_known: bool) -> Recording:
     return Recording(columns, {}, 'made', 'made')
 
 
-@pytest.mark.parametrize('is_known', [True, False])
+@pytest.mark.parametrize('is_known', [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('kind', ESTIMATES)
 @pytest.mark.parametrize('choice', [0, 1])
 def test_estimates_are_those_of_the_policy_and_not_of_the_data(
