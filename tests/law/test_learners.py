@@ -95,6 +95,7 @@ def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(case: str, learner
         np.testing.assert_allclose(together[2]['priority'], alone[2]['priority'], rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('case', 'learners'), CASES_OF_RANKS)
 def test_no_update_is_lost_with_a_learner_that_is_started_again(
     case: str, learners: int, cwd: Path, monkeypatch: pytest.MonkeyPatch

@@ -42,7 +42,7 @@ def chain(count: int, is_known: bool) -> Recording:
 
 @pytest.mark.parametrize('is_known', [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize('kind', ESTIMATES)
-@pytest.mark.parametrize('choice', [0, 1])
+@pytest.mark.parametrize('choice', [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_estimates_are_those_of_the_policy_and_not_of_the_data(
     kind: str, is_known: bool, choice: int
 ) -> None:
