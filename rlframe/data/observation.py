@@ -8,7 +8,7 @@ network.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -36,6 +36,19 @@ BAD_OBS = (TypeError, ValueError, LookupError)
 Casting = Literal['same_kind', 'unsafe']
 GOAL_PARTS = 'observation', 'achieved_goal', 'desired_goal'
 """Parts of the observations of an env with goals."""
+
+
+def mapped(function: Callable[..., Any], *trees: Any) -> Any:
+    """Returns a tree of tuples and dicts in which each leaf is that function of the leaves of these trees.
+
+    Observations with parts are such trees, of arrays or tensors; one without is its own leaf.
+    """
+    first = trees[0]
+    if isinstance(first, dict):
+        return {name: mapped(function, *(tree[name] for tree in trees)) for name in first}
+    if isinstance(first, tuple):
+        return tuple(mapped(function, *parts) for parts in zip(*trees, strict=True))
+    return function(*trees)
 
 
 def image_parts(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:

@@ -9,6 +9,7 @@ import gymnasium
 import torch
 from torch import nn
 
+from rlframe.data.observation import mapped
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
 from rlframe.model.encoder import Obs
@@ -105,7 +106,7 @@ class DecisionTransformer(nn.Module):
             found: torch.Tensor = self.encoder(obs)
             return found
         shape = _leaf(obs).shape[:lead]
-        features: torch.Tensor = self.encoder(_flattened(obs, lead))
+        features: torch.Tensor = self.encoder(mapped(lambda part: part.flatten(0, lead - 1), obs))
         return features.view(*shape, -1)
 
     def actions(
@@ -175,10 +176,3 @@ def _leaf(obs: Any) -> torch.Tensor:
         obs = next(iter(obs.values()))
     found: torch.Tensor = obs
     return found
-
-
-def _flattened(obs: Any, lead: int) -> Any:
-    """Returns observations, tensors or dicts of such, with their leading axes as one."""
-    if isinstance(obs, dict):
-        return {name: _flattened(part, lead) for name, part in obs.items()}
-    return obs.flatten(0, lead - 1)

@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlframe.data.observation import ACTION_MASK, fields_of
+from rlframe.data.observation import ACTION_MASK, fields_of, mapped
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, STATE, Team, team_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
@@ -27,17 +27,10 @@ Groups: TypeAlias = Literal['shared', 'separate'] | Sequence[Sequence[int]]
 """Which agents share a network: all, none, or lists of the numbers of agents."""
 
 
-def mapped(obs: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Returns observations, a tensor or nested dicts of tensors, with each tensor changed."""
-    if isinstance(obs, dict):
-        return {name: mapped(part, change) for name, part in obs.items()}
-    return change(obs)
-
-
 def now(obs: Any) -> Any:
     """Returns observations themselves or, of steps of sequences, those of the steps."""
     if isinstance(obs, Remembered):
-        return mapped(obs.obs, lambda part: part[obs.row])
+        return mapped(lambda part: part[obs.row], obs.obs)
     return obs
 
 
@@ -122,7 +115,7 @@ class AgentNets(nn.Module):
             parts[LAST_ACTION] = self.team.last_action
         return spaces.Dict(parts, sort_keys=False)
 
-    def _read(self, obs: Obs, members: Sequence[int]) -> dict[str, Any]:
+    def _read(self, obs: Any, members: Sequence[int]) -> dict[str, Any]:
         """Returns what the network of some agents reads, of observations [B, ...], with a row for each agent: [B K, ...]."""
         index = list(members)
         is_all = len(index) == self.team.size
@@ -134,10 +127,10 @@ class AgentNets(nn.Module):
                 part = part[:, index]
             return part.reshape(-1, *part.shape[2:])
 
-        own = obs[OWN] if self.team.is_told else obs  # type: ignore[index]
-        found = {OWN: mapped(own, rows)}
+        own = obs[OWN] if self.team.is_told else obs
+        found = {OWN: mapped(rows, own)}
         if self._reads_last:
-            found[LAST_ACTION] = mapped(obs[LAST_ACTION], rows)  # type: ignore[index]
+            found[LAST_ACTION] = mapped(rows, obs[LAST_ACTION])
         if self._reads_id and len(index) > 1:
             first = own
             while isinstance(first, dict):
@@ -312,8 +305,6 @@ class TeamQNet(nn.Module):
         self.agents = AgentNets(spec, encoder_hidden_size_list, activation, head, **options)
         self.state_shape = self.agents.state_shape
         """Shape of the recurrent state of a team, if there is a core."""
-        self._is_even = min(team.outputs) == most
-        self._real = [a * most + k for a, count in enumerate(team.outputs) for k in range(count)]
         self.mixer: Any = Sum()
         if mixer != 'sum' and sees_state(spec):
             kind = MonotonicMixer if mixer == 'monotonic' else FreeMixer
@@ -323,18 +314,13 @@ class TeamQNet(nn.Module):
             own = {'dueling': dueling, 'noisy': noisy, **options}
             self.central = TeamQNet(spec, encoder_hidden_size_list, activation, 'free', mixer_size, **own)
 
-    def _flat(self, value: torch.Tensor) -> torch.Tensor:
-        """Maps the outputs of agents, [B, A, most], to the values of all choices, [B, S]."""
-        flat = value.flatten(1)
-        return flat if self._is_even else flat[:, self._real]
-
     def forward(self, obs: Any) -> torch.Tensor:
-        return self._flat(self.agents(obs))
+        return one_behind_the_other(self.agents(obs), self.team)
 
     def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Values choices with the memories of agents, and returns their states after the step, too."""
         value, after = self.agents.step(obs, state)
-        return self._flat(value), after
+        return one_behind_the_other(value, self.team), after
 
     act = step
     now = staticmethod(now)
@@ -387,7 +373,6 @@ class TeamActorCritic(nn.Module):
         self.actor = AgentNets(spec, encoder_hidden_size_list, activation, head, **agents, **memory, **images)
         self.state_shape = self.actor.state_shape
         """Shape of the recurrent state of a team, if there is a core."""
-        self._real = [a * most + k for a, count in enumerate(team.outputs) for k in range(count)]
         self._part = critic_obs or OWN
         parts = fields_of(spec.observation_space)
         read = parts.get(self._part) if team.is_told else team.state
@@ -404,8 +389,7 @@ class TeamActorCritic(nn.Module):
 
     def _parameters_of(self, output: torch.Tensor, only: int | None = None) -> torch.Tensor:
         """Maps the outputs of actors, [B, A, most], to the parameters of the distribution over joint actions, [B, S]."""
-        flat = output.flatten(1)
-        flat = flat if len(self._real) == flat.shape[1] else flat[:, self._real]
+        flat = one_behind_the_other(output, self.team)
         if not len(self.log_std):
             return flat
         own = [part if only in (None, i) else part.detach() for i, part in enumerate(self.log_std)]
@@ -457,7 +441,9 @@ class TeamActor(nn.Module):
 
     def __init__(self, agents: AgentNets, outputs: int, head: Any) -> None:
         super().__init__()
-        self.agents, self._outputs, self._head = agents, outputs, head
+        self.agents = agents
+        self._outputs = outputs
+        self._head = head
 
     def forward(self, obs: Obs) -> Any:
         each = self.agents(obs).chunk(self._outputs, 2)
@@ -523,6 +509,14 @@ class TeamQAC(nn.Module):
         is_seen = not team.is_told or part in fields_of(spec.observation_space)
         layers = widths, activation, critic_num
         self.critic: Any = TeamCritics(spec, part, *layers, **options) if is_seen else None
+
+
+def one_behind_the_other(output: torch.Tensor, team: Team) -> torch.Tensor:
+    """Maps the outputs of agents, [B, A, most], to those that belong to choices, [B, S]; agents with fewer have some to spare."""
+    most = output.shape[2]
+    if min(team.outputs) == most:
+        return output.flatten(1)
+    return torch.cat([output[:, i, :count] for i, count in enumerate(team.outputs)], 1)
 
 
 def sees_state(spec: EnvSpec) -> bool:

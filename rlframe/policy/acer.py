@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.faces import Metrics
+from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, Batch, TimeStep
 from rlframe.policy.base_policy import LearnConfig, StochasticEval
 from rlframe.policy.dqn import TDConfig
@@ -156,9 +157,7 @@ def of_taken(each: torch.Tensor, rows: Rows) -> torch.Tensor:
 
 def seen(obs: Any, next_obs: Any) -> Any:
     """Returns all observations of sequences, one behind the other, [B * (T + 1), ...]."""
-    if isinstance(obs, dict):
-        return {name: seen(part, next_obs[name]) for name, part in obs.items()}
-    return torch.cat([obs[:, :1], next_obs], 1).flatten(0, 1)
+    return mapped(lambda now, after: torch.cat([now[:, :1], after], 1).flatten(0, 1), obs, next_obs)
 
 
 @POLICY_REGISTRY.register('acer')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.faces import Metrics
+from rlframe.data.observation import mapped
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
@@ -34,9 +35,7 @@ def joined(rows: Rows, next_action: torch.Tensor) -> tuple[Any, torch.Tensor]:
 
 def behind(first: Any, second: Any) -> Any:
     """Returns two columns of observations, tensors or dicts of them, one behind the other."""
-    if isinstance(first, dict):
-        return {name: behind(part, second[name]) for name, part in first.items()}
-    return torch.cat([first, second])
+    return mapped(lambda *parts: torch.cat(parts), first, second)
 
 
 def norms_of(model: torch.nn.Module) -> list[Any]:

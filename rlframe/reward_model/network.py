@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from rlframe.data.observation import image_parts
+from rlframe.data.observation import image_parts, mapped
 from rlframe.data.timestep import Array, Batch, FloatArray, from_tree, to_tensor, to_tree
 from rlframe.policy.parts.normalize import OBS_CLIP, RunningMoments
 from rlframe.policy.parts.options import check_widths
@@ -30,7 +30,7 @@ class NetworkConfig(RewardModelConfig):
     hidden_size_list: list[int] = option(
         [64, 64, 128],
         unit='units',
-        doc='widths of the layers, the last one that of the features',
+        doc='widths of the layers; the last is the number of features',
         check=check_widths,
     )
     learning_rate: float = option(1e-3, range='(0, inf)', doc='step size of Adam', may_change=True)
@@ -190,6 +190,4 @@ class NetworkRewardModel(RewardModel):
 
 def on_device(tensor: Any, device: str) -> Any:
     """Returns a tensor, or a dict of tensors, on a device."""
-    if isinstance(tensor, dict):
-        return {name: on_device(part, device) for name, part in tensor.items()}
-    return tensor.to(device)
+    return mapped(lambda part: part.to(device), tensor)

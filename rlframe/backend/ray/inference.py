@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from operator import itemgetter
@@ -22,6 +22,7 @@ from rlframe.backend.ray.options import server_options
 from rlframe.backend.ray.place import RayPlace
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.worker import CollectorWorker
+from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, EnvSpec, to_tensor
 from rlframe.pipeline import build
 from rlframe.remote.supervisor import TICK
@@ -36,16 +37,6 @@ logger = logging.getLogger('rlframe.remote')
 
 SERVER = 'the inference server'
 """Its name in messages."""
-
-
-def mapped(function: Callable[..., Any], *trees: Any) -> Any:
-    """Returns a tree of tuples and dicts in which each leaf is that function of the leaves of these trees."""
-    first = trees[0]
-    if isinstance(first, Mapping):
-        return {name: mapped(function, *(tree[name] for tree in trees)) for name in first}
-    if isinstance(first, tuple):
-        return tuple(mapped(function, *parts) for parts in zip(*trees, strict=True))
-    return function(*trees)
 
 
 def rows_of(tree: Any) -> int:

@@ -13,6 +13,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from rlframe.data.faces import Metrics
+from rlframe.data.observation import mapped
 from rlframe.data.staging import existing_device
 from rlframe.errors import ConfigError, DeviceError
 from rlframe.policy.parts.sequences import Rows
@@ -278,7 +279,7 @@ class GraphedUpdate:
                 **NO_GRAPH,
             )
         logger.info('records an update of %d tensors as a CUDA graph', len(list(leaves(rows))))
-        inputs = cloned(rows)
+        inputs = mapped(torch.Tensor.clone, rows)
         before = copy.deepcopy((self._update.model.state_dict(), self._update.state_dict()))
         self._recorder.try_out(lambda: self._step(inputs, turn))
         self._update.model.load_state_dict(before[0])
@@ -304,13 +305,6 @@ def leaves(rows: Any) -> Iterator[torch.Tensor]:
             yield from leaves(part)
     else:
         yield rows
-
-
-def cloned(rows: Any) -> Any:
-    """Returns copies of columns."""
-    if isinstance(rows, dict):
-        return {name: cloned(part) for name, part in rows.items()}
-    return rows.clone()
 
 
 class Compiled:

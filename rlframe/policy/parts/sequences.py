@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.faces import Metrics
+from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, Batch, BoolArray, FloatArray, IntArray
 
 Rows = dict[str, Any]
@@ -24,9 +25,7 @@ def take(obs: Any, index: Any) -> Any:
 
     ``index`` is a slice, a mask or integers, as for one tensor.
     """
-    if isinstance(obs, dict):
-        return {name: take(part, index) for name, part in obs.items()}
-    return obs[index]
+    return mapped(lambda part: part[index], obs)
 
 
 def standardised(advantage: Any, ddof: int = 0) -> Any:
