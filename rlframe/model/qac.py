@@ -21,6 +21,8 @@ from rlframe.registry import MODEL_REGISTRY
 
 IMAGES = 'conv_layers', 'image_layout'
 """Options of the encoder of images; see ``MLP``."""
+INSIDE = 1 - 1e-6
+"""Largest action whose density is asked for: that of 1 has no bound."""
 
 
 def gaussian_of(output: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -61,6 +63,11 @@ def squashed_gaussian(
     log_slope = 2 * (math.log(2) - unsquashed - nn.functional.softplus(-2 * unsquashed))
     log_prob = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - log_slope
     return unsquashed.tanh(), log_prob.sum(1)
+
+
+def noise_behind(mean: torch.Tensor, log_std: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Returns the standard normal numbers by which ``squashed_gaussian`` draws actions in [-1, 1], [B, A] each."""
+    return (action.clamp(-INSIDE, INSIDE).atanh() - mean) * (-log_std).exp()
 
 
 def hidden_layers(

@@ -49,6 +49,7 @@ from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.recorded import transitions_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
+from rlframe.policy.parts.team import learning_parts
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
@@ -188,6 +189,8 @@ class Policy(Configurable):
     """Names of the action spaces that it can act in."""
     supported_observations = 'Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple'
     """Names of the observation spaces that its network can read."""
+    is_for_teams = False
+    """Whether its networks are those of a team: they are given ``groups``, and only learning reads the state of the env."""
     supports_action_mask = False
     """Whether it never takes an action that the observation's ``action_mask`` forbids."""
     samples_rounds = False
@@ -325,11 +328,14 @@ class Policy(Configurable):
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
         kind = MODEL_REGISTRY.get_cls(chosen_network(self))
         fields = self.config_fields()['model']
-        return network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
+        options = network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
+        return options | {'groups': self._cfg['groups']} if self.is_for_teams else options
 
     @classmethod
     def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
         """Returns the parts of observations that only learning reads: evaluations and exported policies do without them."""
+        if cls.is_for_teams:
+            return learning_parts(spec)
         name = cfg.model.get('critic_obs')
         return () if name is None else (name,)
 

@@ -7,12 +7,12 @@ from functools import partial
 from typing import Any
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Batch, EnvSpec
+from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.mappo import MAPPOConfig, MAPPOPolicy, MAPPOUpdate
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import GROUPS, learning_parts
+from rlframe.policy.parts.team import GROUPS
 from rlframe.policy.ppo import PPOPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -74,14 +74,15 @@ class HAPPOUpdate(MAPPOUpdate):
 class HAPPOPolicy(PPOPolicy):
     """Heterogeneous-agent PPO: in each round agents learn one after the other, in random order.
 
-    The advantage of an agent is that of the team times how much more probable what the agents before it did has become, so
-    that the joint policy improves although each agent has its own network.
+    An agent's advantage is the team's, times the probability ratios of the agents that were updated before it, so that the
+    joint policy improves although each agent has its own network.
 
     Source:
         Kuba et al., Trust Region Policy Optimisation in Multi-Agent Reinforcement Learning (2022), eq. 11 and algorithm 4.
     """
 
     _cfg: HAPPOConfig
+    is_for_teams = True
     config = MAPPOPolicy.config
     supported_actions = MAPPOPolicy.supported_actions
     update_class = HAPPOUpdate
@@ -93,15 +94,8 @@ class HAPPOPolicy(PPOPolicy):
         },
     )
 
-    @classmethod
-    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
-        return learning_parts(spec)
-
     def default_model(self) -> str:
         return 'team_actor_critic'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'groups': self._cfg.groups}
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)

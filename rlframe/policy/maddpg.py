@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.team import STATE
-from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGPolicy
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.options import refused
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION
 from rlframe.policy.qac import ContinuousModel
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -49,16 +48,10 @@ class MADDPGPolicy(DDPGPolicy):
     """
 
     _cfg: MADDPGConfig
+    is_for_teams = True
     supported_actions = 'Box'
     supports_action_mask = False
     checks = (check_core,)
 
-    @classmethod
-    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
-        return learning_parts(spec)
-
     def default_model(self) -> str:
         return 'team_qac'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'groups': self._cfg.groups}

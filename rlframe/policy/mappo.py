@@ -6,12 +6,11 @@ from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.data.team import STATE
-from rlframe.data.timestep import EnvSpec
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -82,7 +81,7 @@ class MAPPOUpdate(PPOUpdate):
 class MAPPOPolicy(PPOPolicy):
     """Multi-agent PPO: actors of what each agent sees, and a critic of the state of the env, which only learning needs.
 
-    Every agent that is present has its own probability ratio and clipping; the advantage is that of the reward of the team.
+    Each agent that is present has its own probability ratio and clipping; all share the advantage of the team's reward.
     Values are normalised. The critic has no memory: it reads the state. Without a critic of the state, and with a reward
     of its own for each agent, it is ``ppo`` on an env ``agents:`` (IPPO).
 
@@ -92,6 +91,7 @@ class MAPPOPolicy(PPOPolicy):
     """
 
     _cfg: MAPPOConfig
+    is_for_teams = True
     config: dict[str, Any] = dict(learn=dict(value_norm=True))
     supported_actions = 'Discrete, Box, MultiDiscrete'
     update_class = MAPPOUpdate
@@ -110,12 +110,5 @@ class MAPPOPolicy(PPOPolicy):
         settings['model'] |= dict(encoder_hidden_size_list=[64, 64])
         return settings
 
-    @classmethod
-    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
-        return learning_parts(spec)
-
     def default_model(self) -> str:
         return 'team_actor_critic'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'groups': self._cfg.groups}

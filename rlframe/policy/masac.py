@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlframe.data.timestep import EnvSpec
 from rlframe.policy.maddpg import TeamQACModel, check_core
-from rlframe.policy.parts.team import GROUPS, learning_parts
+from rlframe.policy.parts.team import GROUPS
 from rlframe.policy.sac import ContinuousSACConfig, SACPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -31,14 +30,8 @@ class MASACPolicy(SACPolicy):
     """
 
     _cfg: MASACConfig
+    is_for_teams = True
     checks = (check_core,)
-
-    @classmethod
-    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
-        return learning_parts(spec)
 
     def default_model(self) -> str:
         return 'team_qac'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'groups': self._cfg.groups}

@@ -26,7 +26,6 @@ from rlframe.policy.parts.outputs import Atoms, smoothed
 from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, flat, real_samples, values_after
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import ContinuousCollect, QACPolicy
-from rlframe.policy.sac import INSIDE
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -194,7 +193,7 @@ class REPPOPolicy(QACPolicy):
         return 'reppo'
 
     def model_kwargs(self) -> dict[str, Any]:
-        return Policy.model_kwargs(self)
+        return Policy.model_kwargs(self)  # its network has no number of critics, and one kind of actor
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)
@@ -225,7 +224,7 @@ class REPPOPolicy(QACPolicy):
 
     def _seen(self, obs: Array, action: Array | None) -> dict[str, Array]:
         """Returns what the networks say of actions, or without any of drawn ones, in states [n, ...]."""
-        from rlframe.model.qac import squashed_gaussian
+        from rlframe.model.qac import noise_behind, squashed_gaussian
 
         critic = self.update.model.critic
         with torch.inference_mode():
@@ -234,8 +233,7 @@ class REPPOPolicy(QACPolicy):
             if action is None:
                 noise = self.tensor(self.rng.standard_normal(tuple(mean.shape), np.float32))
             else:
-                unsquashed = self.tensor(action).clamp(-INSIDE, INSIDE).atanh()
-                noise = (unsquashed - mean) * (-log_std).exp()
+                noise = noise_behind(mean, log_std, self.tensor(action))
             taken, log_prob = squashed_gaussian(mean, log_std, noise)
             features = critic.features_of(state, taken)
             value = Atoms(critic.head(features), self.update.support).mean()

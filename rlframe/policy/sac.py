@@ -61,10 +61,6 @@ class ContinuousSACConfig(SACConfig):
     collect: ContinuousCollect
 
 
-INSIDE = 1 - 1e-6
-"""Largest action whose density is asked for: that of 1 has no bound."""
-
-
 class SACUpdate(QACUpdate):
     """Soft actor-critic with a tanh-Gaussian actor."""
 
@@ -96,11 +92,10 @@ class SACUpdate(QACUpdate):
 
     def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         """Returns the log densities of actions in [-1, 1], [B, A]: float32 [B]."""
-        from rlframe.model.qac import squashed_gaussian
+        from rlframe.model.qac import noise_behind, squashed_gaussian
 
         mean, log_std = self.model.actor(obs)
-        unsquashed = action.clamp(-INSIDE, INSIDE).atanh()
-        return squashed_gaussian(mean, log_std, (unsquashed - mean) * (-log_std).exp())[1]
+        return squashed_gaussian(mean, log_std, noise_behind(mean, log_std, action))[1]
 
     def returns(self, value: torch.Tensor) -> Output:
         """Returns what critics say of returns, given what they output."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
 from rlframe.policy.bdq import BDQUpdate
 from rlframe.policy.dqn import DoubleConfig, QLearn, QModel, QPolicy
 from rlframe.policy.parts.actions import choice_dtype, explored, mask_of, masked
@@ -12,7 +12,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, remembered
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION, learning_parts
+from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -119,6 +119,7 @@ class VDNPolicy(QPolicy):
     """
 
     _cfg: TeamQConfig
+    is_for_teams = True
     config: dict[str, Any] = dict(model=dict(encoder_hidden_size_list=[64, 64], dueling=False))
     supported_actions = 'Discrete, MultiDiscrete'
     update_class = VDNUpdate
@@ -142,15 +143,8 @@ class VDNPolicy(QPolicy):
         settings['other'] |= dict(eps=facts.exploration(4))
         return settings
 
-    @classmethod
-    def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
-        return learning_parts(spec)
-
     def default_model(self) -> str:
         return 'team_q_net'
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'groups': self._cfg.groups}
 
     # acting
 
