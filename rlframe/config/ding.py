@@ -14,7 +14,8 @@ from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
 from rlframe.config.ding_data import recorded_data
 from rlframe.config.ding_demos import DEMONSTRATED, demonstrations, imitator
-from rlframe.config.ding_reward import COUNTERPARTS, EXPERT, reward_model, type_of
+from rlframe.config.ding_reward import COUNTERPARTS, reward_model, type_of
+from rlframe.config.rules import EXPERT
 from rlframe.config.schema import ALL_COMPONENTS, REWARD_MODELS, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import ENV_REGISTRY, POLICY_REGISTRY

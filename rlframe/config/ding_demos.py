@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlframe.config.components import MISSING
 from rlframe.config.ding_convert import Draft
-from rlframe.config.ding_reward import EXPERT
+from rlframe.config.rules import EXPERT
 
 IMITATORS = {'sql': 'sqil', 'sac': 'sqil_sac'}
 """Policies that are soft Q imitation learning if an expert acts."""

@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 from rlframe.config.components import MISSING, section_at
 from rlframe.config.ding_convert import Draft
+from rlframe.config.rules import EXPERT
 from rlframe.config.schema import REWARD_MODELS
 
 DATA = f'{REWARD_MODELS}.data'
-EXPERT = 'policy.collect.model_path'
-"""Where the expert of guided cost learning lies, which acts beside the agent."""
 _FROM_ENV = 'read from the spaces of the env'
 _RECORDED = f'{DATA} names recorded data, which rlframe collect makes of a run'
 _RANKED = f'{DATA} names recorded episodes of any policies, which are ranked by their returns'
@@ -233,7 +232,8 @@ def _option(found: Counterpart, name: str, value: Any) -> tuple[str, Any, str]:
         return found.options[name], value, ''
     if name == 'num_snippets' and isinstance(value, int):
         return 'updates', -(-value // PAIRS), f'updates of {PAIRS} pairs'
-    if name == 'hidden_size' and (layers := found.defaults.get('hidden_size_list')):
+    layers = found.defaults.get('hidden_size_list')
+    if name == 'hidden_size' and layers:
         return 'hidden_size_list', [value] * len(layers), ''
     reason = (found.unused | _EVERYWHERE).get(name, '')
     return '' if reason else name, value, reason

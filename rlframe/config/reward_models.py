@@ -105,7 +105,8 @@ def pays_rows(known: Mapping[str, Any], is_recurrent: bool) -> Iterator[ConfigEr
     if any(kind.replaces_reward for kind in kinds):
         needed['policy.normalize_reward'] = (False, "no statistics of the env's rewards, which it replaces")
     for key, (valid, what) in needed.items():
-        if (got := known.get(key, valid)) != valid:
+        got = known.get(key, valid)
+        if got != valid:
             message = f'a reward model ({keys[0].removesuffix(".type")}) needs {what}'
             yield ConfigError(message, where=key, got=got, expected=repr(valid))
     name = known.get('policy.type', '')

@@ -80,13 +80,10 @@ def _count_of(space: Any) -> int:
 
 def of_one(space: Any) -> Any:
     """Returns the space of one agent, of the space of all, whose parts have a leading axis."""
-    if parts := fields_of(space):
+    parts = fields_of(space)
+    if parts:
         each = {name: of_one(part) for name, part in parts.items()}
-        return (
-            spaces.Tuple(each.values())
-            if isinstance(space, spaces.Tuple)
-            else spaces.Dict(each, sort_keys=False)
-        )
+        return _like(space, each)
     if isinstance(space, spaces.MultiDiscrete):
         return spaces.Discrete(int(space.nvec[0]), start=int(space.start[0]))
     if isinstance(space, spaces.MultiBinary):
@@ -95,15 +92,19 @@ def of_one(space: Any) -> Any:
     return spaces.Box(box.low[0], box.high[0], dtype=box.dtype)
 
 
+def _like(space: Any, parts: dict[str, Any]) -> Any:
+    """Returns a Tuple or a Dict, as a space is one, of other parts."""
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple(parts.values())
+    return spaces.Dict(parts, sort_keys=False)
+
+
 def of_all(space: Any, count: int) -> Any:
     """Returns the space of so many agents that see the same kind of observation: each part has a leading axis."""
-    if parts := fields_of(space):
+    parts = fields_of(space)
+    if parts:
         each = {name: of_all(part, count) for name, part in parts.items() if name != ACTION_MASK}
-        return (
-            spaces.Tuple(each.values())
-            if isinstance(space, spaces.Tuple)
-            else spaces.Dict(each, sort_keys=False)
-        )
+        return _like(space, each)
     if isinstance(space, spaces.MultiBinary):
         return spaces.MultiBinary((count, *space.shape))
     return gymnasium.vector.utils.batch_space(space, count)

@@ -84,7 +84,7 @@ class Team(Env):
         in_info = not has_mask(seen) and bool(mask_parts(action)) and has_mask_in_info(first)
         self._has_mask = in_info or has_mask(seen)
         if in_info:
-            seen = spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(int(action.n)))  # type: ignore[union-attr]
+            seen = spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(int(action.n)))  # type: ignore[union-attr]  # only Discrete has masks
         self._running = Running(first, game, action, in_info)
         check_cooperation(self._running, action, game)
         self._mean = team_reward == 'mean'

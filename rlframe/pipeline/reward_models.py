@@ -23,7 +23,8 @@ PLAYED = 2**31
 
 def make_reward_models(cfg: ExperimentConfig, policy: Policy, factory: EnvFactory) -> RewardModels | None:
     """Creates the reward models; None if the config has none."""
-    if not (section := cfg.get('reward_model')):
+    section = cfg.get('reward_model')
+    if not section:
         return None
     buffer = cfg.policy.other.replay_buffer
     samples_rows = buffer is not None and buffer['type'] in ROWS

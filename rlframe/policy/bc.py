@@ -61,7 +61,8 @@ class BCUpdate(Update):
         """Returns the negative log-likelihood of each action, or its squared distance per number, by outputs of the actor, [B]."""
         if self._is_continuous:
             return (output - action).square().flatten(1).mean(1)
-        if count := self.distribution.log_std_size:
+        count = self.distribution.log_std_size
+        if count:
             output = torch.cat([output, output.new_zeros(len(output), count)], 1)
         return -self.distribution.evaluate(output, action)[0]
 

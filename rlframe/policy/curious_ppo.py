@@ -19,11 +19,11 @@ class CuriousCollect(PPOCollect):
     """Section ``collect`` of curious PPO."""
 
     bonus_discount_factor: float = option(
-        0.99, range='[0, 1]', unit='per env step', doc='weight of what is paid for the next step'
+        0.99, range='[0, 1]', unit='per env step', doc='discount factor of bonuses'
     )
     bonus_ends: bool = option(
         False,
-        doc='whether what is paid in later episodes is worth nothing; False: curiosity goes on after an end',
+        doc='whether returns of bonuses end with the episode; False: they go on in the next one',
     )
 
 

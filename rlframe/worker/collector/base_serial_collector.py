@@ -501,7 +501,8 @@ def info_column(name: str, infos: Sequence[Mapping[str, Any]]) -> Array:
     Raises:
         EnvError: If one has nothing there, or no numbers.
     """
-    if missing := [info for info in infos if name not in info]:
+    missing = [info for info in infos if name not in info]
+    if missing:
         raise EnvError(
             f'an info of the env has no {name!r}.{nearest(name, missing[0])} It has: {list(missing[0])}',
             where='policy.collect.collector.info_columns',
