@@ -387,8 +387,14 @@ class TellingEnv(Toy):
 
     def _is_told(self, what: str) -> bool:
         """Whether this process is to do it; once only."""
+        if not self._folder.name:
+            return False
         file = self._folder / what
-        if not self._folder.name or not file.exists() or int(file.read_text()) != os.getpid():
+        try:
+            told = file.read_text()
+        except FileNotFoundError:  # not written yet, or another process is the one and has removed it
+            return False
+        if told != str(os.getpid()):
             return False
         file.unlink()
         return True
