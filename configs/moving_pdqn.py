@@ -1,8 +1,8 @@
-"""P-DQN on Moving-v0: return 0.407, seeds 0-2 (worst -0.288), 240,016 env steps, 148 s of CPU time."""
+"""P-DQN on Moving-v0: return 1.682, seeds 0-2 (worst 1.643), 400,056 env steps, 255 s of CPU time."""
 
 main_config = dict(
     exp_name='moving_pdqn',  # the run folder adds the seed, and a number where it exists already
-    max_env_step=240_000,
+    max_env_step=400_000,
     env=dict(
         env_id='rlframe/Moving-v0',
         collector_env_num=8,
@@ -11,8 +11,8 @@ main_config = dict(
     ),
     policy=dict(
         cuda=False,
-        discount_factor=0.97,  # with 0.99, wasting a step costs too little to be learned soon
-        nstep=3,
+        discount_factor=0.98,
+        nstep=8,  # braking to a halt takes many steps
         # sizes of in- and output come from the env
         model=dict(
             encoder_hidden_size_list=[128, 128],
@@ -23,16 +23,19 @@ main_config = dict(
         learn=dict(
             update_per_collect=8,  # train iterations
             batch_size=128,
-            learning_rate=dict(type='linear', start=1e-3, end=1e-4, decay=240_000),  # decay in env steps
+            learning_rate=dict(type='linear', start=1e-3, end=1e-4, decay=400_000),  # decay in env steps
             learning_rate_actor=1e-4,
             target_theta=0.005,
             learner=dict(hook=dict(log_show_after_iter=1000, save_ckpt_after_run=True)),
         ),
-        collect=dict(n_sample=64, noise_sigma=0.1),  # training samples per round, over all envs
+        collect=dict(
+            n_sample=64,  # training samples per round, over all envs
+            noise_sigma=dict(type='linear', start=0.3, end=0.02, decay=160_000),
+        ),
         eval=dict(evaluator=dict(eval_freq=3000)),  # train iterations
         other=dict(
-            eps=dict(type='linear', start=1.0, end=0.05, decay=40_000),
-            replay_buffer=dict(replay_buffer_size=240_000),  # transitions
+            eps=dict(type='linear', start=1.0, end=0.02, decay=60_000),
+            replay_buffer=dict(replay_buffer_size=400_000),  # transitions
         ),
     ),
 )
