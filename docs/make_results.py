@@ -1,4 +1,4 @@
-"""Measures the shipped configs, and writes ``docs/results.md``, its pictures and the first line of each config.
+"""Measures the shipped configs, and writes ``docs/results.md``, ``docs/return_per_hour.md``, their pictures and first lines.
 
 usage: python docs/make_results.py                                      # only writes, from docs/results.json
        python docs/make_results.py cartpole_dqn acrobot_ppo --jobs 2    # first measures what is not measured of these rows
@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import results_per_hour
 from results_page import by_env, page, slug, write_first_lines
 from results_queue import Order, Queue, collect, left
 from results_rows import HERE, Row, Run, chosen, read_rows, read_runs, shown
@@ -23,6 +24,7 @@ from rlframe.app.seeds import parse_seeds
 from rlframe.errors import ConfigError
 
 PAGE, PICTURES = HERE / 'results.md', HERE / 'curves'
+PER_HOUR = HERE / 'return_per_hour.md'
 WORK = HERE.parent / 'results_runs'
 
 WIDE = 5
@@ -98,6 +100,8 @@ def write() -> None:
     groups = {name: group for name, group in shown(runs).items() if name in rows}
     for env, names in by_env(groups, rows).items():
         draw(env, [(rows[name], groups[name]) for name in names])
+    PER_HOUR.write_text(results_per_hour.page(runs, rows), encoding='utf-8')
+    results_per_hour.draw(runs, rows, PICTURES / f'{PER_HOUR.stem}.png')
 
 
 def draw(env: str, measured: Sequence[tuple[Row, Sequence[Run]]]) -> None:

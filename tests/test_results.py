@@ -56,6 +56,7 @@ class Tool:
         ):
             monkeypatch.setattr(self.rows, name, value)
         monkeypatch.setattr(self.make, 'PAGE', folder / 'results.md')
+        monkeypatch.setattr(self.make, 'PER_HOUR', folder / 'return_per_hour.md')
         monkeypatch.setattr(self.make, 'PICTURES', folder)
 
     @property
@@ -193,6 +194,23 @@ def test_a_run_goes_on_to_its_budget_and_is_scored(tool: Tool, monkeypatch: pyte
     assert tool.queue.collect(tool.work) == 1 and not tool.queue.left(order(tool, 0))
     tool.make.write()
     assert 'return' in tool.config.read_text(encoding='utf-8').split('\n')[0]
+
+
+def test_times_to_shares_of_the_published_return_are_cpu_seconds_and_medians(tool: Tool) -> None:
+    # two ninths of the wall seconds are CPU seconds; the published return, 20, comes after 1.5 s of training
+    runs = [tool.run(seed, mean) for seed, mean in enumerate((22.0, 24.0, 26.0))]
+    slow = [run | {'curve': [[0, 9.0], [200, 13.0], [400, 19.0]]} for run in runs[:1]]
+    per_hour = importlib.import_module('results_per_hour')
+    assert per_hour.cpu_curve(runs[0])[1] == (pytest.approx(1 / 3), 200, 20.0)
+    assert per_hour.first_at(runs[0], 20.0) == (pytest.approx(1 / 3), 200)
+    rows = tool.rows.read_rows()
+    line = per_hour.page([*slow, *runs[1:]], rows).splitlines()[-4]
+    assert line.endswith('| 20.0 (a book, 100 env steps) | 0 | 0 | 0 | 200 | 24.0 (2 s) |')
+    late = [run | {'seconds': 9.0, 'cpu_seconds': 90_000.0} for run in slow + runs[1:]]
+    line = per_hour.page(late, rows).splitlines()[-4]
+    assert line.endswith('| 0 | 15,000 | 15,000 | 200 | 9.0 |')
+    never = [run | {'curve': [[0, 9.0], [200, 13.0], [400, 19.0]]} for run in runs[:2]]
+    assert '| - | - |' in per_hour.page([*never, runs[2]], rows)
 
 
 @pytest.mark.slow

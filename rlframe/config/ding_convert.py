@@ -30,6 +30,11 @@ AUTO = 'auto'
 """DI-engine's word for a host or port that it finds itself."""
 SEQUENCES = 'policy.other.replay_buffer'
 """Section of R2D2's sequences."""
+FRESH_SEQUENCES = {
+    'impala': ('policy.unroll_len', 32, 4, 16),
+    'coma': ('policy.collect.unroll_len', 20, 20, 32),
+}
+"""Policies that learn from fresh sequences: the key of their length, and DI-engine's length, updates of a round and batch."""
 BY_SEQUENCES = ('R2D2Policy', 'ACERPolicy', 'VDNPolicy')
 """Kinds of policies that learn from sequences of a replay buffer."""
 
@@ -334,20 +339,20 @@ def advantages(draft: Draft) -> None:
         draft.fill({'policy.learn.value_clip': draft.get('policy.learn.clip_ratio', 0.2)})
 
 
-def vtrace(draft: Draft) -> None:
-    """Converts IMPALA's rounds and batches from sequences to env steps, and its updates of a round to epochs."""
-    if draft.policy != 'impala':
+def fresh_sequences(draft: Draft) -> None:
+    """Converts rounds and batches of IMPALA and COMA from sequences to env steps, and their updates of a round to epochs."""
+    if draft.policy not in FRESH_SEQUENCES:
         return
     if (random := draft.take('policy.random_collect_size')) is not MISSING:
         draft.say('policy.random_collect_size', random, {}, NO_BUFFER)
-    given = {'policy.unroll_len': 32, 'policy.learn.update_per_collect': 4}
-    length, updates = (draft.take(key, default) for key, default in given.items())
-    count, size = draft.get('policy.collect.n_sample'), draft.get('policy.learn.batch_size', 16)
+    key, length, updates, size = FRESH_SEQUENCES[draft.policy]
+    length, updates = draft.take(key, length), draft.take('policy.learn.update_per_collect', updates)
+    count, size = draft.get('policy.collect.n_sample'), draft.get('policy.learn.batch_size', size)
     if not all(isinstance(number, int) and number > 0 for number in (length, updates, count, size)):
         return
     steps = {'policy.collect.n_sample': count * length, 'policy.learn.batch_size': size * length}
     reason = f'env steps: {count} and {size} sequences of {length}; targets reach to the end of a round'
-    draft.replace('policy.unroll_len', length, steps, reason)
+    draft.replace(key, length, steps, reason)
     epochs = {'policy.learn.epoch_per_collect': max(round(updates / -(-count // size)), 1)}
     reason = 'as many updates per round, of fresh data in place of replayed ones'
     draft.replace('policy.learn.update_per_collect', updates, epochs, reason)
@@ -576,7 +581,7 @@ FIRST: tuple[Callable[[Draft], None], ...] = (
     q_learning,
     recurrence,
     advantages,
-    vtrace,
+    fresh_sequences,
     entropy_weight,
     whole_rounds,
     target_noise,

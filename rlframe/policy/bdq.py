@@ -9,7 +9,7 @@ import numpy as np
 from rlframe.data.observation import mask_parts
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.policy.dqn import DoubleConfig, QPolicy, QUpdate
-from rlframe.policy.parts.actions import choice_dtype, explored
+from rlframe.policy.parts.actions import explored
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
@@ -82,17 +82,6 @@ class BDQPolicy(QPolicy):
     def default_model(self) -> str:
         return 'branching_q_net'
 
-    def init_collect(self) -> None:
-        self._action_dtype = choice_dtype(self.spec)
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), self.distribution.size
-
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.distribution.mode_tensor(self.values(obs))
-
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        return self._output(explored(self, self.q_value(obs).numpy(), eps))
-
-    def _best(self, obs: Array) -> Array:
-        return self.distribution.mode(self.q_value(obs).numpy())
+        before = self._remember(env_id)
+        return self._output(explored(self, self.q_value(obs).numpy(), eps), before)

@@ -13,8 +13,9 @@ from easydict import EasyDict
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import N_SAMPLE, CollectConfig, LearnConfig, OtherConfig, Policy, PolicyConfig
-from rlframe.policy.parts.actions import mask_of, masked, random_allowed
+from rlframe.policy.parts.actions import choice_dtype, mask_of, masked, random_allowed
 from rlframe.policy.parts.ding_names import DingNames
+from rlframe.policy.parts.memory import remembered
 from rlframe.policy.parts.optim import ADAM_EPS, Targets
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -245,7 +246,8 @@ class DQNUpdate(QUpdate):
 class QPolicy(Policy):
     """Body of policies whose network values every action.
 
-    They take the best action or, while they collect, with probability ``eps`` a random one.
+    They take the best action or, while they collect, with probability ``eps`` a random one. If the network has a core, they
+    remember the steps of an episode, and learn from the replayed sequences of the replay buffer 'sequence'.
     """
 
     _cfg: QConfig
@@ -301,25 +303,34 @@ class QPolicy(Policy):
         self._noisy = bool(self._cfg.model.get('noisy'))
 
     def init_collect(self) -> None:
-        self._action_num = int(self._action_space.n)
-        self._action_dtype = np.min_scalar_type(max(self._action_num - 1, 0))
+        self._action_dtype = choice_dtype(self.spec)
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), int(self._action_space.n)
+        return self.model(obs), self.distribution.size
 
     def values(self, obs: Any) -> torch.Tensor:
         """Returns the value of each action for observations as tensors, float32 [B, A], whatever masks forbid."""
         return self.update.output(self.model, obs).mean()
 
+    def best_of(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns the actions of the highest values, [B, A], counted from 0: int64 [B, ...]."""
+        return self.distribution.mode_tensor(value)
+
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        """Returns the action of the highest value, counted from 0, int64 [B], as a part of a torch graph."""
-        return self.values(obs).argmax(1)
+        """Returns the best actions in observations, as a part of a torch graph; see ``best_of``."""
+        return self.best_of(self.values(obs))
+
+    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the same of a network with a core, and the recurrent state after the step, [B, P, H]."""
+        value, after = self.model.act(obs, state)
+        return self.best_of(value), after
 
     def q_value(self, obs: Array) -> torch.Tensor:
         """Returns the value of each action, -inf if a mask forbids it, float32 [n, A]."""
         with torch.inference_mode():
             tensor = self.tensor(obs)
-            value = masked(self.values(tensor), mask_of(tensor))
+            value = self.values(tensor) if self._memory is None else self._memory.act(tensor)
+            value = masked(value, mask_of(tensor))
             return value if self._on_cpu else value.cpu()
 
     def pick(self, value: FloatArray) -> IntArray:
@@ -328,6 +339,7 @@ class QPolicy(Policy):
         return action
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
+        before = self._remember(env_id)
         action = self.pick(self.q_value(obs).numpy())
         if eps > 0 and self._has_mask:
             draw = self.rng.random(len(action)) / eps
@@ -338,11 +350,12 @@ class QPolicy(Policy):
             # iteration of this loop: with two vectorised draws, one that tests and one that picks, a forward takes
             # 5-7 us longer for 8 envs, and a round of collection in 8 CartPoles 3-8 %, in 64 CartPoles 0-3 %. Median
             # CPU time of 40 interleaved blocks per form, one thread, with eps 0.1 and 0.95.
-            scale = self._action_num / eps
+            count = self.distribution.size
+            scale = count / eps
             for i, draw in enumerate(self.rng.random(len(action)).tolist()):
-                if draw * scale < self._action_num:
+                if draw * scale < count:
                     action[i] = draw * scale
-        return self._output(action)
+        return self._output(action, before)
 
     def action_prob(self, obs: Array, output: Batch, eps: float = 0.0, **settings: Any) -> FloatArray | None:
         is_ours = type(self).forward_collect is QPolicy.forward_collect and type(self).pick is QPolicy.pick
@@ -354,26 +367,36 @@ class QPolicy(Policy):
         return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._remember(env_id, is_evaluation=True)
+        return self._output(self._best_without_noise(obs))
+
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        if self._memory is None:
+            return self.forward_eval(obs, env_id)
+        before = self._remember(env_id)
+        return self._output(self._best_without_noise(obs), before)
+
+    def _best_without_noise(self, obs: Array) -> Array:
+        """Returns the best allowed actions by the means of noisy weights, [n, ...], counted from 0."""
         if self._noisy:
             self.model.eval()
         action = self._best(obs)
         if self._noisy:
             self.model.train()
-        return self._output(action)
+        return action
 
     def _best(self, obs: Array) -> Array:
         """Returns the best allowed actions, [n, ...], counted from 0."""
-        action: Array = self.q_value(obs).numpy().argmax(1)
-        return action
+        return self.distribution.mode(self.q_value(obs).numpy())
 
-    def _output(self, action: Array) -> Batch:
-        """Returns actions that are counted from 0, [n], as the env counts them, and in its type."""
-        return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
+    def _output(self, action: Array, before: Mapping[str, Array] | None = None) -> Batch:
+        """Returns actions that are counted from 0, [n], as the env counts them, and what is to be kept from before them."""
+        return Batch.unchecked({'action': self._actions.to_env(action), **(before or {})}, len(action))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
         rows['action'] = self._actions.from_env(rows['action']).astype(self._action_dtype)
-        return rows
+        return rows if self._memory is None else rows | {'state': output['state']}
 
     def env_action(self, stored: Array) -> Array:
         return self._actions.to_env(stored.astype(np.int64))
@@ -400,6 +423,15 @@ class QPolicy(Policy):
 
     def _monitor_vars(self) -> list[str]:
         return [*super()._monitor_vars(), 'q_value', 'target_q_value']
+
+    # learning with memories
+
+    def columns(self, data: Batch) -> Rows:
+        return super().columns(data) if self._memory is None else remembered(self, data)
+
+    def _get_nstep(self) -> int:
+        """Rewards of sequences are summed when they are learned from: collectors leave them as they are."""
+        return 1 if self._has_core else super()._get_nstep()
 
     # priorities of new transitions
 

@@ -64,8 +64,8 @@ class HAPPOUpdate(MAPPOUpdate):
         """Returns how much more probable what the agent did has become, float32 [M]; 1 where it is absent."""
         obs, action = rows['obs'], rows['action']
         with torch.no_grad():
-            log_prob, _ = self.each(self.logit(obs), action)
-            before, _ = self.each(rows['logit'], action)
+            log_prob, _ = self.of_agents(self.logit(obs), action)
+            before, _ = self.of_agents(rows['logit'], action)
         log_ratio = (log_prob - before) * self.counted(rows, log_prob)
         return log_ratio[:, self.agent].exp()
 

@@ -37,19 +37,11 @@ class MAPPOUpdate(PPOUpdate):
 
     inputs = (*PPOUpdate.inputs, 'logit')
 
-    def each(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the log-probability of what each agent did, and the entropy of what it could do, float32 [B, A]."""
-        count = self.model.team.size
-        log_prob, entropy = (
-            part.T.unflatten(1, (count, -1)) for part in self.distribution.each(logit, action)
-        )
-        return log_prob.sum(2), entropy.sum(2)
-
     def surrogate(self, logit: torch.Tensor, rows: Rows) -> tuple[torch.Tensor, torch.Tensor, Metrics]:
         # probabilities of what agents did
         obs, action = rows['obs'], rows['action']
-        log_prob, entropy = self.each(self.masked(logit, obs), action)
-        before, _ = self.each(rows['logit'], action)
+        log_prob, entropy = self.of_agents(self.masked(logit, obs), action)
+        before, _ = self.of_agents(rows['logit'], action)
         present = self.counted(rows, log_prob)
         log_ratio = (log_prob - before) * present
         ratio = log_ratio.exp()

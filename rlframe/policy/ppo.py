@@ -170,6 +170,14 @@ class ActorUpdate(Update):
         """Returns the logarithms of the probabilities of actions, [B, ...], as rows keep them: float32 [B]."""
         return self.distribution.evaluate(self.logit(obs), action)[0]
 
+    def of_agents(self, logit: torch.Tensor, action: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the log-probability of what each agent of a team did, and the entropy of what it could do, float32 [B, A]."""
+        count = self.model.team.size
+        log_prob, entropy = (
+            part.T.unflatten(1, (count, -1)) for part in self.distribution.each(logit, action)
+        )
+        return log_prob.sum(2), entropy.sum(2)
+
     def standardised(self, column: torch.Tensor, ddof: int = 0) -> torch.Tensor:
         """Gives a column, [B], mean 0 and standard deviation 1 over the rows of all learners."""
         own = standardised if self.ranks is None else self.ranks.standardised
@@ -337,6 +345,28 @@ class ActorPolicy(Policy):
         columns = {name: output[name] for name in ('logit', 'state') if name in output}
         return rows | columns | {'action': action}
 
+    def _samples(self, block: Batch, apart: BoolArray, found: dict[str, Array]) -> Batch:
+        """Returns the training samples of a round: the inputs of the update among its columns, and those that were found.
+
+        If there is a core, or a column ``begins``, the rows of each env stand one behind the other, in the order of time.
+        ``apart``: see ``apart_rows``, bool [T, N].
+        """
+        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
+        columns |= found
+        real = real_rows(block)
+        if self._has_core:
+            columns |= {'state': block['state'], 'begins': begins_of(apart)}
+        if 'begins' in columns:
+            columns = env_by_env(columns)
+            real = real.T
+        return Batch({name: column[real] for name, column in columns.items()})
+
+    def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
+        """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
+        if self._has_core:
+            return sequence_batches(self, columns, data, size)
+        return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
+
 
 @POLICY_REGISTRY.register('ppo')
 class PPOPolicy(ActorPolicy):
@@ -421,12 +451,6 @@ class PPOPolicy(ActorPolicy):
             if learn.target_kl is not None and torch.stack(divergences).mean() > learn.target_kl:
                 return
 
-    def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
-        """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""
-        if self._has_core:
-            return sequence_batches(self, columns, data, size)
-        return shuffled_batches(columns, self.tensor(self.rng.permutation(len(data))), size)
-
     def columns(self, data: Batch) -> Rows:
         """Returns the inputs of a round's updates, as tensors [M, ...]."""
         cfg = self._cfg.learn
@@ -456,15 +480,8 @@ class PPOPolicy(ActorPolicy):
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
-        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
-        columns |= {'log_prob': log_prob.reshape(apart.shape)} | self.sample_columns(block, apart)
-        real = real_rows(block)
-        if self._has_core:
-            columns |= {'state': block['state'], 'begins': begins_of(apart)}
-        if 'begins' in columns:
-            columns = env_by_env(columns)
-            real = real.T
-        return Batch({name: column[real] for name, column in columns.items()})
+        found = {'log_prob': log_prob.reshape(apart.shape)} | self.sample_columns(block, apart)
+        return self._samples(block, apart, found)
 
     def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:
         """Returns what an update reads beside the columns of every actor-critic, [T, N, ...].

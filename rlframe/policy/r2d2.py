@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch, FloatArray, IntArray, TimeStep
+from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.policy.dqn import DoubleConfig, DQNLearn, QModel, QPolicy, QUpdate
 from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences, remembered
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, priority_of_sequences
 from rlframe.policy.parts.options import BATCH_SIZE, HIDDEN_SIZES
 from rlframe.policy.parts.outputs import Cost, Output, Values, chosen
 from rlframe.policy.parts.sequences import Rows, listed_rows, reward_windows
@@ -157,39 +157,6 @@ class R2D2Policy(QPolicy):
 
     def default_model(self) -> str:
         return 'recurrent_q_net'
-
-    def _get_nstep(self) -> int:
-        """Rewards are summed over the sequence, when it is learned from: the collector is to leave them as they are."""
-        return 1
-
-    def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        before = self._remember(env_id)
-        return super().forward_collect(obs, env_id, eps, **settings).replace(**before)
-
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        return super().forward_eval(obs, env_id, **settings)
-
-    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
-        return super().forward_eval(obs, env_id).replace(**before)
-
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the action of the highest value, int64 [B], and the recurrent state after the step, [B, P, H]."""
-        value, after = self.model.act(obs, state)
-        return value.argmax(1), after
-
-    def q_value(self, obs: Array) -> torch.Tensor:
-        assert self._memory is not None  # the network has a core
-        with torch.inference_mode():
-            tensor = self.tensor(obs)
-            return masked(self._memory.act(tensor), mask_of(tensor)).cpu()
-
-    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        return super().process_transition(obs, output, timestep) | {'state': output['state']}
-
-    def columns(self, data: Batch) -> Rows:
-        return remembered(self, data)
 
     def _first_priority(self, data: Batch) -> FloatArray:
         """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.

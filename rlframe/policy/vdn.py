@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.policy.bdq import BDQUpdate
 from rlframe.policy.dqn import DoubleConfig, QLearn, QModel, QPolicy
-from rlframe.policy.parts.actions import choice_dtype, explored, mask_of, masked
+from rlframe.policy.parts.actions import explored
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, remembered
+from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION
@@ -146,56 +146,6 @@ class VDNPolicy(QPolicy):
     def default_model(self) -> str:
         return 'team_q_net'
 
-    # acting
-
-    def init_collect(self) -> None:
-        self._action_dtype = choice_dtype(self.spec)
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), self.distribution.size
-
-    def best_action(self, obs: torch.Tensor) -> torch.Tensor:
-        return self.distribution.mode_tensor(self.values(obs))
-
-    def q_value(self, obs: Array) -> torch.Tensor:
-        if self._memory is None:
-            return super().q_value(obs)
-        with torch.inference_mode():
-            tensor = self.tensor(obs)
-            return masked(self._memory.act(tensor), mask_of(tensor)).cpu()
-
-    def values(self, obs: Any) -> torch.Tensor:
-        value: torch.Tensor = self.model(obs)
-        return value
-
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._remember(env_id)
-        return self._output(explored(self, self.q_value(obs).numpy(), eps)).replace(**before)
-
-    def _best(self, obs: Array) -> Array:
-        return self.distribution.mode(self.q_value(obs).numpy())
-
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        return super().forward_eval(obs, env_id, **settings)
-
-    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
-        return super().forward_eval(obs, env_id).replace(**before)
-
-    def best_step(self, obs: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the best choice of each agent, int64 [B, A], and the recurrent states after the step, [B, P, H]."""
-        value, after = self.model.act(obs, state)
-        return self.distribution.mode_tensor(value), after
-
-    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = super().process_transition(obs, output, timestep)
-        return rows if self._memory is None else rows | {'state': output['state']}
-
-    # learning with memories
-
-    def columns(self, data: Batch) -> Rows:
-        return super().columns(data) if self._memory is None else remembered(self, data)
-
-    def _get_nstep(self) -> int:
-        return 1 if self._has_core else super()._get_nstep()
+        return self._output(explored(self, self.q_value(obs).numpy(), eps), before)

@@ -199,5 +199,41 @@ class Pair(Toy):
 gymnasium.register('Pair-v0', 'agent_games:Pair')
 
 
+MATRIX = np.array([[8.0, -12.0, -12.0], [-12.0, 0.0, 0.0], [-12.0, 0.0, 0.0]])
+"""Payoffs whose best joint choice is beside the worst ones (Son et al., QTRAN (2019), table 1)."""
+
+
+class Matrix:
+    """Two agents choose once, and each earns half of the payoff of both choices."""
+
+    metadata: dict[str, Any] = {'name': 'matrix'}
+    render_mode = None
+    possible_agents = ['row', 'column']
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Box(0, 1, (1,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Discrete(len(MATRIX))
+
+    def _told(self, what: Any) -> dict[str, Any]:
+        return dict.fromkeys(self.possible_agents, what)
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.agents = list(self.possible_agents)
+        return self._told(np.ones(1, np.float32)), self._told({})
+
+    def step(self, actions: dict[str, int]) -> Any:
+        payoff = float(MATRIX[actions['row'], actions['column']])
+        self.agents = []
+        return tuple(self._told(what) for what in (np.ones(1, np.float32), payoff / 2, True, False, {}))
+
+    def close(self) -> None: ...
+
+
+def matrix() -> Matrix:
+    return Matrix()
+
+
 def parallel_env(**kwargs: Any) -> Meeting:
     return Meeting(**kwargs)

@@ -81,12 +81,12 @@ def apart_rows(block: Any) -> Any:
 
 
 def values_after(value: FloatArray, behind: FloatArray, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Returns the values of the observation of each row and of its next observation, float32 [T, N].
+    """Returns the values of the observation of each row and of its next observation, float32 [T, N, ...].
 
-    Given are the values of the observations of all rows, float32 [T * N], and those of the next observations of the rows
-    that are ``apart``, float32 [n].
+    Given are the values of the observations of all rows, float32 [T * N, ...], and those of the next observations of the rows
+    that are ``apart``, float32 [n, ...].
     """
-    value = value.reshape(apart.shape)
+    value = value.reshape(*apart.shape, *value.shape[1:])
     next_value = np.concatenate([value[1:], value[-1:]])
     next_value[apart] = behind
     return value, next_value

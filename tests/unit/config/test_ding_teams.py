@@ -28,7 +28,12 @@ BY_VALUES: dict[str, Any] = dict(
 
 @pytest.mark.parametrize(
     ('given', 'mixer', 'policy'),
-    [('qmix', dict(mixer=True), 'qmix'), ('qmix', dict(mixer=False), 'vdn'), ('wqmix', {}, 'wqmix')],
+    [
+        ('qmix', dict(mixer=True), 'qmix'),
+        ('qmix', dict(mixer=False), 'vdn'),
+        ('wqmix', {}, 'wqmix'),
+        ('qtran', {}, 'qtran'),
+    ],
 )
 def test_agents_that_are_valued_remember_and_learn_from_sequences(
     given: str, mixer: Any, policy: str
@@ -54,3 +59,13 @@ def test_a_ppo_of_many_agents_is_mappo() -> None:
     assert (
         found.create_config['policy']['type'] == 'mappo' and 'multi_agent' not in found.main_config['policy']
     )
+
+
+def test_rounds_of_coma_are_fresh_env_steps() -> None:
+    model = dict(actor_hidden_size_list=[128, 64])
+    learn = dict(batch_size=32, update_per_collect=40, discount_factor=0.98, td_lambda=0.7)
+    found = from_ding(*spread('coma', model=model, learn=learn, collect=dict(unroll_len=16)))
+    section = found.main_config['policy']
+    assert section['model'] == dict(encoder_hidden_size_list=[128, 64], core='gru')
+    assert section['collect'] == dict(n_sample=600 * 16, discount_factor=0.98, td_lambda=0.7)
+    assert section['learn'] == dict(batch_size=32 * 16, epoch_per_collect=2), '40 updates, by 19 batches'

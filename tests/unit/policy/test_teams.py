@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from agent_games import MATRIX
 from error_texts import raises
 from exported import as_eval_builds_it, trained
 from fakes import config_pair
@@ -29,7 +30,7 @@ GAME = 'rlframe.envs.two_step'
 CROWD: dict[str, Any] = dict(game='agent_games:crowd', mask='obs', lives=[(0, 6), (2, 6), (0, 3)])
 """A game whose second agent comes late, and whose third leaves early."""
 VALUED = ['vdn', 'qmix']
-POLICIES = [*VALUED, 'wqmix', 'mappo']
+POLICIES = [*VALUED, 'wqmix', 'qtran', 'mappo', 'coma']
 
 
 def spec_of_team(**kwargs: Any) -> EnvSpec:
@@ -143,6 +144,143 @@ def test_wqmix_weighs_joint_actions_by_what_its_critic_thinks_of_them(optimistic
     np.testing.assert_allclose(float(found.value.detach()), loss, rtol=1e-4)
 
 
+@pytest.mark.parametrize('double', [True, False])
+def test_qtran_fits_sums_to_joint_values_at_the_best_joint_action_and_bounds_them_elsewhere(
+    double: bool,
+) -> None:
+    spec = spec_of_team(**CROWD)
+    learn = dict(opt_weight=0.5, nopt_weight=0.25)
+    policy: Any = create_policy(dict(type='qtran', discount_factor=0.9, double=double, learn=learn), spec)
+    with torch.no_grad():
+        for parameter in policy.update.targets.network.parameters():
+            parameter.add_(0.02)
+    data = rows_of(spec, 12)
+    found = policy.update.loss(policy.columns(data))
+
+    online, target = policy.model, policy.update.targets.network
+    obs, next_obs = policy.tensor(data['obs']), policy.tensor(data['next_obs'])
+
+    def joint(network: Any, seen: Any, action: Any) -> Any:
+        return numbers(network.joint(seen, torch.as_tensor(action)))
+
+    judge = online if double else target
+    best_next = numbers(judge(next_obs)).reshape(12, 3, 4).argmax(2)
+    wanted = data['reward'] + 0.9 * ~data['terminated'] * joint(target, next_obs, best_next)
+    value = numbers(online(obs)).reshape(12, 3, 4)
+    best, taken = value.argmax(2), data['action']
+    offset = numbers(online.state_value(obs))
+    of_best, of_taken = (
+        (of_each(value, choice) * data['obs']['present']).sum(1) - joint(online, obs, choice) + offset
+        for choice in (best, taken)
+    )
+    assert (of_taken < 0).any() and (of_taken > 0).any()
+    error = wanted - joint(online, obs, taken)
+    loss = error**2 + 0.5 * of_best**2 + 0.25 * np.minimum(of_taken, 0) ** 2
+    np.testing.assert_allclose(float(found.value.detach()), loss.mean(), rtol=1e-4)
+    np.testing.assert_allclose(numbers(found.error), error, atol=1e-5)
+
+
+def test_only_joint_values_learn_from_rewards_and_only_sums_are_fitted_to_them() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='qtran'), spec)
+    rows = policy.columns(rows_of(spec, 12))
+    parts = policy.update.loss(rows).parts
+    for name, learning, fixed in (
+        ('td_loss', policy.model.joint, policy.model.agents),
+        ('opt_loss', policy.model.agents, policy.model.joint),
+        ('nopt_loss', policy.model.agents, policy.model.joint),
+    ):
+        policy.model.zero_grad()
+        parts[name].backward(retain_graph=True)
+        assert any(p.grad is not None for p in learning.parameters()), name
+        assert all(p.grad is None for p in fixed.parameters()), name
+
+
+def test_a_coma_agent_is_credited_with_what_its_choice_added_while_the_others_did_what_they_did() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='coma', learn=dict(entropy_weight=0.5)), spec)
+    with torch.no_grad():
+        for head in policy.model.actor.heads:
+            head.weight.mul_(100)
+    data = rows_of(spec)
+    present, action = data['obs']['present'], data['action'].astype(int)
+    obs = policy.tensor(data['obs'])
+
+    def value_of(joint: Any, agent: int) -> Any:
+        values = numbers(policy.model.values(obs, torch.as_tensor(joint))).reshape(5, 3, 4)
+        return of_each(values, joint)[:, agent]
+
+    probs = np.exp(numbers(policy.model.logit(obs)).reshape(5, 3, 4))
+    probs /= probs.sum(2, keepdims=True)
+    advantage = np.zeros((5, 3))
+    for agent in range(3):
+        baseline = 0
+        for choice in range(4):
+            other = action.copy()
+            other[:, agent] = choice
+            baseline = baseline + probs[:, agent, choice] * value_of(other, agent)
+        advantage[:, agent] = value_of(action, agent) - baseline
+    log_prob = np.log(of_each(probs, action))
+    entropy = -(probs * np.log(probs)).sum(2)
+    wanted = -((log_prob * advantage + 0.5 * entropy) * present).sum() / present.sum()
+    found = policy.update.actor_loss(dict(obs=obs, action=policy.tensor(data['action'])))
+    np.testing.assert_allclose(float(found.value.detach()), wanted, rtol=1e-3)
+
+
+def test_the_counterfactual_critic_does_not_see_the_choice_that_it_values() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='coma'), spec)
+    obs = policy.tensor(random_obs(spec, 4))
+    obs['present'][:] = 1
+    action = torch.zeros(4, 3, dtype=torch.int64)
+    other = action.clone()
+    other[:, 1] = 2
+    one, two = (numbers(policy.model.values(obs, each)).reshape(4, 3, 4) for each in (action, other))
+    np.testing.assert_array_equal(one[:, 1], two[:, 1])
+    assert (one[:, [0, 2]] != two[:, [0, 2]]).any(2).all()
+
+
+@pytest.mark.parametrize('core', [None, 'gru'])
+def test_returns_of_coma_mix_the_values_of_the_joint_actions_that_follow(core: str | None) -> None:
+    spec = spec_of_team(**CROWD)
+    collect = dict(discount_factor=0.9, td_lambda=0.7)
+    policy: Any = create_policy(dict(type='coma', collect=collect, model=dict(core=core)), spec)
+    rng = np.random.default_rng(3)
+    obs = np.stack([random_obs(spec, 2, t) for t in range(5)])
+    block = Batch(
+        obs=obs[:-1],
+        next_obs=obs[1:],
+        action=rng.integers(4, size=(4, 2, 3)),
+        truncated=np.zeros((4, 2), bool),
+        reward=rng.normal(size=(4, 2)).astype(np.float32),
+        terminated=np.array([[0, 0], [0, 1], [0, 0], [0, 0]], bool),
+        logit=np.zeros((4, 2, 12), np.float32),
+        collect_iter=np.zeros((4, 2), np.int32),
+        state=rng.normal(size=(4, 2, 3, 64)).astype(np.float32),
+    )
+    drawn: list[Any] = []
+    sample = policy.distribution.sample
+    policy.distribution.sample = lambda logit, rng: drawn.append(sample(logit, rng)) or drawn[-1]
+    found = policy.get_train_sample(block)
+    drawn = drawn[0]  # behind the end of the first episode, and behind the last rows
+
+    def value(seen: Any, action: Any) -> Any:
+        values = numbers(policy.model.values(policy.tensor(seen), torch.as_tensor(action))).reshape(-1, 3, 4)
+        return of_each(values, action)
+
+    wanted = np.zeros((4, 2, 3))
+    after = value(obs[4], drawn[1:])
+    for env in range(2):
+        following = after[env]
+        for t in reversed(range(4)):
+            bootstrap = after[env] if t == 3 else value(obs[t + 1], block['action'][t + 1])[env]
+            mixed_return = following if t == 3 else 0.7 * wanted[t + 1, env] + 0.3 * bootstrap
+            goes_on = not block['terminated'][t, env]
+            wanted[t, env] = block['reward'][t, env] + 0.9 * goes_on * mixed_return
+    order = wanted.swapaxes(0, 1) if core else wanted
+    np.testing.assert_allclose(found['return_'], order.reshape(8, 3), atol=1e-5)
+
+
 def test_the_value_of_a_qmix_team_never_falls_if_that_of_an_agent_rises() -> None:
     spec = spec_of_team(game=GAME)
     policy: Any = create_policy(dict(type='qmix'), spec)
@@ -209,7 +347,7 @@ def test_a_happo_agent_learns_by_how_much_those_before_it_changed() -> None:
     action = policy.tensor(data['action'])
     with torch.no_grad():
         new, old = (
-            policy.update.each(logit, action)[0]
+            policy.update.of_agents(logit, action)[0]
             for logit in (policy.model.logit(policy.tensor(data['obs'])), before)
         )
     change = numbers(((new - old) * torch.from_numpy(data['obs']['present'].astype(np.float32))).exp())
@@ -224,12 +362,12 @@ def test_happo_refuses_shared_networks_and_memories() -> None:
             create_policy(dict(type='happo', **options), spec_of_team(**CROWD))
 
 
-def trained_in_two_steps(policy: str, seed: int, **sections: Any) -> Any:
-    """Trains in the two-step game, and returns the policy."""
+def trained_in_two_steps(policy: str, seed: int, game: str = GAME, **sections: Any) -> Any:
+    """Trains in the two-step game, or another one, and returns the policy."""
     main, create = config_pair(
         env_id='rlframe.envs.team_env:Team',
         policy=policy,
-        env=dict(kwargs=dict(game=GAME), collector_env_num=8, stop_value='never'),
+        env=dict(kwargs=dict(game=game), collector_env_num=8, stop_value='never'),
         evaluator=dict(eval_freq=10**6),
         **sections,
     )
@@ -296,10 +434,28 @@ def test_vdn_finds_7_as_sums_fit_the_other_game_badly(seed: int) -> None:
     np.testing.assert_allclose(joint_values(policy, 1), best_sum, atol=0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('cwd')
-def test_mappo_finds_a_best_return_of_the_two_step_game() -> None:
+@pytest.mark.parametrize('seed', range(3))
+@pytest.mark.parametrize(('game', 'best'), [(GAME, 8.0), ('agent_games:matrix', 8.0)])
+def test_qtran_finds_the_best_return_of_games_whose_values_are_no_sums(
+    game: str, best: float, seed: int
+) -> None:
+    policy = trained_in_two_steps('qtran', seed, game, **BY_VALUES)
+    assert best_return(policy, game) == best
+    if game == GAME:
+        return
+    obs = policy.tensor(row_of(Team(game), Team(game).reset(seed=0)[0]))
+    with torch.no_grad():
+        joint = [float(policy.model.joint(obs, torch.tensor([[i, j]]))) for i in range(3) for j in range(3)]
+    np.testing.assert_allclose(joint, MATRIX.flatten(), atol=1.0)
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('name', ['mappo', 'coma'])
+def test_policy_gradients_find_a_best_return_of_the_two_step_game(name: str) -> None:
     policy = trained_in_two_steps(
-        'mappo',
+        name,
         0,
         model=dict(encoder_hidden_size_list=[16]),
         learn=dict(batch_size=64, learning_rate=1e-2, entropy_weight=0.05),
@@ -369,7 +525,7 @@ def test_a_team_whose_observations_have_no_state_is_an_error() -> None:
 
 
 @pytest.mark.usefixtures('cwd')
-@pytest.mark.parametrize('policy', ['qmix', 'mappo'])
+@pytest.mark.parametrize('policy', ['qmix', 'mappo', 'coma'])
 def test_a_team_with_memories_continues_exactly_from_a_checkpoint(policy: str, cwd: Any) -> None:
     sections: dict[str, Any] = dict(
         env_id='rlframe.envs.team_env:Team',

@@ -1,0 +1,132 @@
+"""The page ``docs/return_per_hour.md`` and its picture: what return an hour of one core buys."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from results_page import by_env
+from results_rows import Row, Run, number, shown
+
+HOUR = 3600.0
+SHARES = (1 / 3, 2 / 3, 1.0)
+"""Shares of the published return whose time is shown."""
+SHORT = 1 / 20
+"""Runs of a smaller share of the published env steps are left out."""
+DRAWN = ('Hopper', 'Walker2d', 'HalfCheetah', 'Ant')
+"""Envs of the picture, whatever their version."""
+HEAD = """# Return per CPU-hour
+
+What return an hour of one core buys. Written by `python docs/make_results.py` from the runs of [results](results.md);
+`rlframe train -c CONFIG` repeats each of them.
+
+CPU seconds are those of training, evaluations and imports included, with one torch thread. A time is that of the first evaluation
+during training at a third, two thirds or all of the published return: the median of the seeds, a dash where most of them do not get
+there. The last column is the best evaluation within the first CPU-hour, and the CPU seconds of the runs that ended sooner.
+The CPU seconds of an evaluation are its share of the run's wall time.
+
+![Return against CPU seconds, for robots of MuJoCo](curves/return_per_hour.png)
+
+| env | config | published | s to a third | s to two thirds | s to all | env steps to all | within an hour |
+| --- | --- | --- | --- | --- | --- | --- | --- |"""
+FOOT = """
+Rows whose published return is not above 0 are left out, as its thirds mean nothing, and runs of less than a twentieth of the
+published env steps. The [time to the published return](time_to_return.md) has some of the former, beside SB3.
+"""
+
+
+def page(runs: Sequence[Run], rows: Mapping[str, Row]) -> str:
+    """Returns the text of the page."""
+    groups = _timed(runs, rows)
+    lines = []
+    for env, names in by_env(groups, rows).items():
+        lines += [_line(env, rows[name], groups[name]) for name in names]
+    return '\n'.join([HEAD, *lines, FOOT])
+
+
+def _timed(runs: Sequence[Run], rows: Mapping[str, Row]) -> dict[str, list[Run]]:
+    """Returns the runs of the rows that belong on the page."""
+    found = {}
+    for name, group in shown(runs).items():
+        published = rows[name].published if name in rows else None
+        if not (published and published.mean > 0 and all('times' in run for run in group)):
+            continue
+        if group[0]['env_steps'] >= SHORT * (published.env_steps or 0):
+            found[name] = group
+    return found
+
+
+def cpu_curve(run: Run) -> list[tuple[float, int, float]]:
+    """Returns CPU seconds, env steps and return of each evaluation of a run."""
+    share = run['cpu_seconds'] / run['seconds']
+    return [
+        (share * seconds, steps, mean)
+        for seconds, (steps, mean) in zip(run['times'], run['curve'], strict=True)
+    ]
+
+
+def first_at(run: Run, goal: float) -> tuple[float, float]:
+    """Returns CPU seconds and env steps of the first evaluation at a return; infinity if there is none."""
+    reached = [(seconds, float(steps)) for seconds, steps, mean in cpu_curve(run) if mean >= goal]
+    return reached[0] if reached else (math.inf, math.inf)
+
+
+def within_hour(run: Run) -> float:
+    """Returns the best evaluation of the first CPU-hour; the first of a run whose first comes later."""
+    curve = cpu_curve(run)
+    return max(mean for seconds, _, mean in curve if seconds <= max(HOUR, curve[0][0]))
+
+
+def _line(env: str, row: Row, runs: Sequence[Run]) -> str:
+    assert row.published is not None
+    published = row.published.mean
+    times = [median(first_at(run, share * published)[0] for run in runs) for share in SHARES]
+    steps = median(first_at(run, published)[1] for run in runs)
+    best = number(median(within_hour(run) for run in runs), like=published)
+    seconds = median(run['cpu_seconds'] for run in runs)
+    cells = [
+        env,
+        f'[{row.name}](../configs/{row.file.name})',
+        str(row.published),
+        *map(_whole, times),
+        _whole(steps),
+        best if seconds > HOUR else f'{best} ({_whole(seconds)} s)',
+    ]
+    return f'| {" | ".join(cells)} |'
+
+
+def _whole(value: float) -> str:
+    return '-' if math.isinf(value) else f'{value:,.0f}'
+
+
+def draw(runs: Sequence[Run], rows: Mapping[str, Row], file: Path) -> None:
+    """Draws return against CPU seconds: a panel for each robot, a colour for each algorithm, a line for each seed."""
+    import matplotlib as mpl
+
+    mpl.use('Agg')
+    from matplotlib import pyplot as plt
+
+    groups = _timed(runs, rows)
+    figure, panels = plt.subplots(1, len(DRAWN), figsize=(12, 3.2), layout='constrained')
+    colours: dict[str, str] = {}
+    labels: dict[str, Any] = {}
+    for robot, axes in zip(DRAWN, panels, strict=True):
+        for name, group in groups.items():
+            algorithm, env = rows[name].title
+            if not env.startswith(robot):
+                continue
+            colour = colours.setdefault(algorithm, f'C{len(colours)}')
+            for run in group:
+                seconds, _, means = zip(*cpu_curve(run)[1:], strict=True)
+                labels[algorithm] = axes.plot(seconds, means, color=colour, alpha=0.8, linewidth=1.2)[0]
+        axes.set(title=robot, xlabel='CPU seconds', xscale='log')
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel('return of an evaluation')
+    figure.legend(
+        labels.values(), labels.keys(), loc='outside upper center', ncols=len(labels), frameon=False
+    )
+    figure.savefig(file, dpi=110, metadata={'Software': None})
+    plt.close(figure)
