@@ -14,8 +14,6 @@ from results_rows import Row, Run, number, shown
 HOUR = 3600.0
 SHARES = (1 / 3, 2 / 3, 1.0)
 """Shares of the published return whose time is shown."""
-SHORT = 1 / 20
-"""Runs of a smaller share of the published env steps are left out."""
 DRAWN = ('Hopper', 'Walker2d', 'HalfCheetah', 'Ant')
 """Envs of the picture, whatever their version."""
 HEAD = """# Return per CPU-hour
@@ -33,8 +31,8 @@ The CPU seconds of an evaluation are its share of the run's wall time.
 | env | config | published | s to a third | s to two thirds | s to all | env steps to all | within an hour |
 | --- | --- | --- | --- | --- | --- | --- | --- |"""
 FOOT = """
-Rows whose published return is not above 0 are left out, as its thirds mean nothing, and runs of less than a twentieth of the
-published env steps. The [time to the published return](time_to_return.md) has some of the former, beside SB3.
+Rows whose published return is not above 0 are left out, as its thirds mean nothing. The
+[time to the published return](time_to_return.md) has some of them, beside SB3.
 """
 
 
@@ -52,9 +50,7 @@ def _timed(runs: Sequence[Run], rows: Mapping[str, Row]) -> dict[str, list[Run]]
     found = {}
     for name, group in shown(runs).items():
         published = rows[name].published if name in rows else None
-        if not (published and published.mean > 0 and all('times' in run for run in group)):
-            continue
-        if group[0]['env_steps'] >= SHORT * (published.env_steps or 0):
+        if published and published.mean > 0 and all('times' in run for run in group):
             found[name] = group
     return found
 
