@@ -15,7 +15,13 @@ TEAM_GAMES = {
     'simple_speaker_listener_v3': 'simple_speaker_listener_v4',
 }
 """Games of which MPE2 has a newer version."""
-TEAM_POLICIES = {'ppo': 'mappo', 'happo': 'happo', 'ddpg': 'maddpg', 'sac': 'masac'}
+TEAM_POLICIES = {
+    'ppo': 'mappo',
+    'happo': 'happo',
+    'ddpg': 'maddpg',
+    'sac': 'masac',
+    'discrete_sac': 'masac_discrete',
+}
 """Policies of DI-engine, and what they are here with a critic that sees what all agents see."""
 TEAM_ARGUMENTS = (
     ('n_agent', 'N'),

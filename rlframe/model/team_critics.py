@@ -11,7 +11,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlframe.data.observation import fields_of, mapped
+from rlframe.data.observation import fields_of, mapped, mask_parts
 from rlframe.data.team import OWN, STATE, Team, team_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.actor_critic import initialise, log_std_of, weight_layers, with_log_std
@@ -199,12 +199,12 @@ class CounterfactualActorCritic(TeamActorCritic):
 
 
 class TeamActor(nn.Module):
-    """Actors of agents with continuous actions: observations [B, ...] to what the head makes of their outputs, [B, A D] each.
+    """Actors of agents: observations [B, ...] to what the head makes of their outputs, those of one agent behind another's.
 
     Args:
         agents: The networks of agents.
-        outputs: Outputs for each number of an action: those of one kind of all agents stand together.
-        head: Makes what is returned, of float32 [B, outputs A D].
+        outputs: Outputs for each number of an action, or for each choice: those of one kind of all agents stand together.
+        head: Makes what is returned, of float32 [B, outputs S]; None: it is returned itself.
     """
 
     def __init__(self, agents: AgentNets, outputs: int, head: Any) -> None:
@@ -215,11 +215,12 @@ class TeamActor(nn.Module):
 
     def forward(self, obs: Obs) -> Any:
         each = self.agents(obs).chunk(self._outputs, 2)
-        return self._head(torch.cat([part.flatten(1) for part in each], 1))
+        output = torch.cat([one_behind_the_other(part, self.agents.team) for part in each], 1)
+        return output if self._head is None else self._head(output)
 
 
 class TeamCritics(QCritics):
-    """Q-functions of the state of a team and the actions of all agents.
+    """Q-functions of the state of a team and the actions of all agents; choices are one-hot, float32 [B, S].
 
     Args:
         spec: Spaces of the env.
@@ -231,7 +232,10 @@ class TeamCritics(QCritics):
     def __init__(self, spec: EnvSpec, part: str, *layers: Any, **options: Any) -> None:
         self._part = part if team_of(spec).is_told else None
         space = spec.observation_space if self._part is None else fields_of(spec.observation_space)[part]
-        super().__init__(dataclasses.replace(spec, observation_space=space), *layers, **options)
+        choices = mask_parts(spec.action_space)
+        action = spaces.Box(0, 1, (sum(choices),), np.float32) if choices else spec.action_space
+        own = dataclasses.replace(spec, observation_space=space, action_space=action)
+        super().__init__(own, *layers, **options)
 
     def forward(self, obs: Any, *given: Any, **more: Any) -> torch.Tensor:
         """Values actions in states; see ``QCritics``."""
@@ -240,7 +244,7 @@ class TeamCritics(QCritics):
 
 @MODEL_REGISTRY.register('team_qac')
 class TeamQAC(nn.Module):
-    """Actors of agents with continuous actions, each of what its agent sees, and critics of the state and all actions.
+    """Actors of agents, each of what its agent sees, and critics of the state and the actions of all.
 
     ``actor`` and ``critic`` are those of ``QAC``, and so are the arguments, ``options`` among them, except ``critic_obs``: the
     part that critics read; None: what all agents see. Without it there are none. ``groups``, ``agent_id`` and ``last_action``:
@@ -269,7 +273,7 @@ class TeamQAC(nn.Module):
         agents = {'groups': groups, 'agent_id': agent_id, 'last_action': last_action}
 
         def last(size: int) -> nn.Module:
-            return nn.Linear(size, outputs * team.outputs[0])
+            return nn.Linear(size, outputs * max(team.outputs))
 
         self.actor = TeamActor(AgentNets(spec, sizes, activation, last, **agents, **images), outputs, head)
         widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list

@@ -15,7 +15,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy
 from rlframe.policy.c51 import ATOMS
 from rlframe.policy.dqn import INPUTS, TDConfig
-from rlframe.policy.parts.actions import ExplorationNoise, HybridActions
+from rlframe.policy.parts.actions import ExplorationNoise, HybridActions, choice_dtype
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA, MemoryModel, remembered
 from rlframe.policy.parts.optim import Targets
 from rlframe.policy.parts.options import (
@@ -375,6 +375,58 @@ class QACPolicy(Policy):
         own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value']
         soft = [] if self.actor_kind == 'deterministic' else ['entropy', 'alpha']
         return [*super()._monitor_vars(), *own, *soft]
+
+
+class CategoricalPolicy(QACPolicy):
+    """Body of policies with Q-critics whose actor gives the logit of each choice; rows keep choices, counted from 0."""
+
+    supported_actions = 'Discrete'
+    supports_action_mask = True
+    actor_kind = 'categorical'
+
+    def init_collect(self) -> None:
+        self._action_dtype = choice_dtype(self.spec)
+
+    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
+        return self.model.actor(obs), self.distribution.size
+
+    def _logit(self, obs: Any) -> torch.Tensor:
+        """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
+        logit = self._memory.act(obs) if self._memory is not None else self.model.actor(obs)
+        return self.masked(logit, obs)
+
+    def _best_of(self, output: Any) -> torch.Tensor:
+        return self.distribution.mode_tensor(output)
+
+    def _acting_logit(self, obs: Array) -> Array:
+        with torch.inference_mode():
+            logit: Array = self._logit(self.tensor(obs)).cpu().numpy()
+        return logit
+
+    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        before = self._remember(env_id)
+        return self._taken(self.distribution.sample(self._acting_logit(obs), self.rng), before)
+
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        before = self._remember(env_id)
+        return self._taken(self.distribution.mode(self._acting_logit(obs)), before)
+
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        self._remember(env_id, is_evaluation=True)
+        logit = self._acting_logit(obs)
+        chosen = self.distribution
+        return self._taken(
+            chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit), {}
+        )
+
+    def _taken(self, action: Array, before: dict[str, Array]) -> Batch:
+        """Returns choices as the env takes them, with the column ``state`` if there is a core."""
+        return Batch.unchecked({'action': self._actions.to_env(action), **before}, len(action))
+
+    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
+        rows = Policy.process_transition(self, obs, output, timestep)
+        action = self._actions.from_env(rows['action']).astype(self._action_dtype)
+        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
 
 
 def check_memory(policy: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:

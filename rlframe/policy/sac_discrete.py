@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch, IntArray, TimeStep
-from rlframe.model.distributions import perturbed
-from rlframe.policy.base_policy import Policy
+from rlframe.data.timestep import Array
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of, masked
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.qac import QACPolicy
+from rlframe.policy.qac import CategoricalPolicy
 from rlframe.policy.sac import SACConfig, SACPolicy, SACUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -81,7 +79,7 @@ def allowed(obs: Any) -> torch.Tensor | None:
 
 
 @POLICY_REGISTRY.register('sac_discrete')
-class SACDiscretePolicy(QACPolicy):
+class SACDiscretePolicy(CategoricalPolicy):
     """SAC for discrete actions: every expectation over actions is a sum.
 
     Source:
@@ -92,8 +90,6 @@ class SACDiscretePolicy(QACPolicy):
 
     _cfg: SACConfig
     supported_actions = 'Discrete'
-    supports_action_mask = True
-    actor_kind = 'categorical'
     update_class = SACDiscreteUpdate
     ding = DingNames(
         'discrete_sac',
@@ -113,44 +109,3 @@ class SACDiscretePolicy(QACPolicy):
             update_per_collect=4, batch_size=128, learning_rate_actor=1e-3, target_theta=0.02
         )
         return settings
-
-    # acting
-
-    def init_collect(self) -> None:
-        self._action_dtype = np.min_scalar_type(max(int(self._action_space.n) - 1, 0))
-
-    def _logit(self, obs: Any) -> torch.Tensor:
-        """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
-        logit = self._memory.act(obs) if self._memory is not None else self.model.actor(obs)
-        return self.masked(logit, obs)
-
-    def _best_of(self, output: Any) -> torch.Tensor:
-        return output.argmax(1)
-
-    def _acting_logit(self, obs: Array) -> Array:
-        with torch.inference_mode():
-            logit: Array = self._logit(self.tensor(obs)).cpu().numpy()
-        return logit
-
-    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._remember(env_id)
-        return self._taken(perturbed(self._acting_logit(obs), self.rng), before)
-
-    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
-        return self._taken(self._acting_logit(obs), before)
-
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        logit = self._acting_logit(obs)
-        return self._taken(perturbed(logit, self._eval_rng) if self._draws_in_eval else logit, {})
-
-    def _taken(self, logit: Array, before: dict[str, Array]) -> Batch:
-        """Returns the actions of the largest logits, with the column ``state`` if there is a core."""
-        action = self._actions.to_env(logit.argmax(1))
-        return Batch.unchecked({'action': action, **before}, len(action))
-
-    def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
-        rows = Policy.process_transition(self, obs, output, timestep)
-        action = self._actions.from_env(rows['action']).astype(self._action_dtype)
-        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})

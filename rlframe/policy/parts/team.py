@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from rlframe.data.observation import mask_parts
 from rlframe.data.team import LEARNING, is_team
-from rlframe.data.timestep import EnvSpec
+from rlframe.data.timestep import Array, EnvSpec
 from rlframe.utils.field import Field
+from rlframe.utils.lazy import torch
 
 NAMES = ('shared', 'separate')
 """Which agents share a network, if a word says it."""
@@ -34,6 +38,11 @@ SEES_LAST_ACTION = Field(
     False, doc='whether agents know what they did in the step before, if the env is a team (team:)'
 )
 
+RELAXATION = Field(
+    1.0,
+    range='(0, inf)',
+    doc='temperature of the Gumbel softmax through which critics teach actors that choose',
+)
 OF_TEAM = 'part of the observations of a team that critics read; None: what all agents see'
 """The meaning of the option ``model.critic_obs`` in policies of teams."""
 
@@ -41,3 +50,41 @@ OF_TEAM = 'part of the observations of a team that critics read; None: what all 
 def learning_parts(spec: EnvSpec) -> tuple[str, ...]:
     """Returns the parts of the observations of a team that only learning reads; none if the env is no team."""
     return LEARNING if is_team(spec) else ()
+
+
+class Choices:
+    """Joint choices of agents as critics read them: one-hot, those of one agent behind those of another, float32 [B, S].
+
+    Args:
+        spec: Spaces of the env.
+        temperature: Of the softmax that gradients go through; the smaller, the closer to the choice, and the larger gradients.
+
+    Source:
+        Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017), section 2.2: the straight-through estimator.
+    """
+
+    def __init__(self, spec: EnvSpec, temperature: float) -> None:
+        self.counts: list[int] = list(mask_parts(spec.action_space))
+        """Choices of each agent."""
+        self._temperature = temperature
+
+    def of_agents(self, column: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Divides a column of all choices, [B, S], into those of each agent."""
+        return column.split(self.counts, 1)
+
+    def one_hot(self, action: torch.Tensor) -> torch.Tensor:
+        """Maps choices, int [B, A], to float32 [B, S]."""
+        index = action.long().reshape(len(action), -1)
+        each = [torch.nn.functional.one_hot(index[:, i], count) for i, count in enumerate(self.counts)]
+        return torch.cat(each, 1).float()
+
+    def noise(self, rng: np.random.Generator, count: int) -> Array:
+        """Returns standard Gumbel numbers for the choices of a batch, float32 [B, S]."""
+        return rng.gumbel(size=(count, sum(self.counts))).astype(np.float32)
+
+    def drawn(self, logit: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+        """Draws choices by their logits and Gumbel numbers, float32 [B, S]: one-hot, with the gradient of a softmax."""
+        each = self.of_agents(logit + noise)
+        soft = torch.cat([(part / self._temperature).softmax(1) for part in each], 1)
+        hard = self.one_hot(torch.stack([part.argmax(1) for part in each], 1))
+        return hard + (soft - soft.detach())

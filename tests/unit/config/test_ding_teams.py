@@ -54,10 +54,14 @@ def test_agents_that_are_valued_remember_and_learn_from_sequences(
     assert section['collect']['n_sample'] == 600 * 16, 'DI-engine counts sequences'
 
 
-def test_a_ppo_of_many_agents_is_mappo() -> None:
-    found = from_ding(*spread('ppo', multi_agent=True, learn=dict(value_norm=True)))
+@pytest.mark.parametrize(
+    ('given', 'policy'),
+    [('ppo', 'mappo'), ('ddpg', 'maddpg'), ('sac', 'masac'), ('discrete_sac', 'masac_discrete')],
+)
+def test_a_policy_of_many_agents_has_a_critic_of_the_state(given: str, policy: str) -> None:
+    found = from_ding(*spread(given, multi_agent=True))
     assert (
-        found.create_config['policy']['type'] == 'mappo' and 'multi_agent' not in found.main_config['policy']
+        found.create_config['policy']['type'] == policy and 'multi_agent' not in found.main_config['policy']
     )
 
 

@@ -75,7 +75,7 @@ def test_critics_are_independent_and_named_one_by_one() -> None:
 
 
 FIELDS = {name: POLICY_REGISTRY.get(name).config_fields()['model'] for name in POLICY_REGISTRY.names()}
-TEAMS = ('mappo', 'happo', 'coma', 'maddpg', 'masac')
+TEAMS = ('mappo', 'happo', 'coma', 'maddpg', 'masac', 'maddpg_discrete', 'masac_discrete')
 """Policies whose critics read the state of a team, without a memory."""
 WITHOUT_CORE = ('bcq', 'crossq', 'xqc', 'droq', 'rebrac', 'trpo', *TEAMS)
 """Policies whose critics have norms, or learn from shuffled rows, or are of teams."""

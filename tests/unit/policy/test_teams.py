@@ -25,6 +25,7 @@ from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
+from rlframe.policy.parts.team import Choices
 
 GAME = 'rlframe.envs.two_step'
 CROWD: dict[str, Any] = dict(game='agent_games:crowd', mask='obs', lives=[(0, 6), (2, 6), (0, 3)])
@@ -554,6 +555,75 @@ def test_a_team_with_memories_continues_exactly_from_a_checkpoint(policy: str, c
 
 
 BOXES = dict(game='agent_games:crowd', act='box', obs='box')
+BY_CHOICES = ['maddpg_discrete', 'masac_discrete']
+
+
+def test_choices_are_drawn_one_hot_with_the_gradient_of_a_softmax() -> None:
+    choices = Choices(EnvSpec(spaces.Discrete(2), spaces.MultiDiscrete([2, 3])), 0.5)
+    logit = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.2]], requires_grad=True)
+    noise = torch.tensor([[2.0, 0.0, 0.0, 0.0, 1.0]])
+    drawn = choices.drawn(logit, noise)
+    assert drawn.tolist() == [[1, 0, 0, 0, 1]]
+    drawn[0, 4].backward()
+    score = np.exp(np.array([0.5, -0.5, 1.2]) / 0.5)
+    soft = score / score.sum()
+    expected = soft[2] * (np.array([0, 0, 1]) - soft) / 0.5
+    np.testing.assert_allclose(numbers(logit.grad[0]), [0, 0, *expected], rtol=1e-5, atol=1e-8)
+    assert choices.one_hot(torch.tensor([[1, 2]])).tolist() == [[0, 1, 0, 0, 1]]
+
+
+def test_critics_of_choices_learn_the_value_of_the_choices_drawn_in_the_next_state() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='maddpg_discrete', discount_factor=0.9), spec)
+    data = rows_of(spec)
+    rows = policy.columns(data)
+    assert (rows['action'].reshape(5, 3, 4).argmax(2).numpy() == data['action']).all()
+    found = policy.update.critic_loss(rows)
+
+    actor, critic = (policy.update.targets.network[name] for name in ('actor', 'critic'))
+    next_obs = policy.tensor(data['next_obs'])
+    drawn = (numbers(actor(next_obs)) + numbers(rows['next_noise'])).reshape(5, 3, 4).argmax(2)
+    joint = torch.from_numpy(np.eye(4, dtype=np.float32)[drawn].reshape(5, 12))
+    reached = numbers(critic(next_obs, joint))[0]
+    value = numbers(policy.model.critic(policy.tensor(data['obs']), rows['action']))[0]
+    wanted = data['reward'] + 0.9 * ~data['terminated'] * reached
+    np.testing.assert_allclose(float(found.value.detach()), np.square(wanted - value).mean(), rtol=1e-4)
+
+
+def test_the_entropy_of_a_team_is_the_sum_of_those_of_what_its_agents_may_choose() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='masac_discrete'), spec)
+    assert policy.update.target_entropy() == pytest.approx(0.5 * 3 * np.log(4))
+    data = rows_of(spec)
+    data['obs']['action_mask'][:, 4] = 0
+    rows = policy.columns(data)
+    found = policy.update.actor_loss(rows)
+    logit = numbers(policy.model.actor(rows['obs'])).reshape(5, 3, 4)
+    logit[:, 1, 0] = -np.inf
+    prob = np.exp(logit) / np.exp(logit).sum(2, keepdims=True)
+    entropy = -np.where(prob > 0, prob * np.log(np.maximum(prob, 1e-300)), 0).sum((1, 2))
+    np.testing.assert_allclose(float(found.metrics['entropy']), entropy.mean(), rtol=1e-5)
+    target = 0.5 * (2 * np.log(4) + np.log(3))
+    assert float(found.metrics['target_entropy']) == pytest.approx(target, rel=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('policy', BY_CHOICES)
+def test_critics_of_choices_find_a_best_return_of_the_two_step_game(policy: str) -> None:
+    learn = dict(batch_size=64, learning_rate_actor=1e-2, learning_rate_critic=1e-2, update_per_collect=4)
+    if policy == 'masac_discrete':
+        learn['alpha'] = 0.2
+    found = trained_in_two_steps(
+        policy,
+        0,
+        model=dict(encoder_hidden_size_list=[32]),
+        learn=learn,
+        collect=dict(n_sample=16),
+        policy_=dict(random_collect_size=500),
+        max_env_step=4000,
+    )
+    assert best_return(found) in (7.0, 8.0)
 
 
 @pytest.mark.parametrize('name', ['maddpg', 'masac'])
@@ -584,12 +654,14 @@ def test_critics_of_continuous_teams_read_the_state_and_actors_what_each_agent_s
 
 
 @pytest.mark.usefixtures('cwd')
-@pytest.mark.parametrize('policy', ['maddpg', 'masac', 'happo'])
+@pytest.mark.parametrize('policy', ['maddpg', 'masac', 'happo', 'maddpg_discrete', 'masac_discrete'])
 def test_further_teams_train_and_are_exported_without_what_only_learning_reads(policy: str) -> None:
-    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=BOXES)
+    game = CROWD if policy in BY_CHOICES else BOXES
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=game)
     checkpoint = trained(policy, env, dict(model=dict(encoder_hidden_size_list=[8])))
     loaded = rlframe.load(export_policy(checkpoint)['artifact'])
-    assert list(loaded.observation_space) == ['agents', 'last_action']
+    masks = ['action_mask'] if 'mask' in game else []
+    assert list(loaded.observation_space) == ['agents', 'last_action', *masks]
     judge: Any = as_eval_builds_it(checkpoint)
     obs = random_obs(judge.spec, 6)
     wanted = judge.eval_mode.forward(obs, np.arange(6))['action']
