@@ -41,7 +41,8 @@ class TeamActorCritic(nn.Module):
     deviations of continuous actions, float32 [B, S]; ``value`` maps them to values of the team, float32 [B].
 
     ``critic_obs`` is the part that the critic reads; None: what all agents see. Without that part there is no critic. ``core``
-    is a memory of each actor; the critic has none. Further arguments: see ``AgentNets`` and ``ActorCritic``.
+    is a memory of each actor; the critic has none. ``value_num`` is 1, or the number of agents, each of which then has a value:
+    float32 [B, A]. Further arguments: see ``AgentNets`` and ``ActorCritic``.
     """
 
     def __init__(  # noqa: PLR0913  # each is an option of the network
@@ -53,6 +54,7 @@ class TeamActorCritic(nn.Module):
         critic_hidden_size_list: Sequence[int] | None = None,
         critic_obs: str | None = STATE,
         groups: Groups = 'shared',
+        value_num: int = 1,
         agent_id: bool = True,
         last_action: bool = False,
         core: str | None = None,
@@ -74,6 +76,7 @@ class TeamActorCritic(nn.Module):
         self.state_shape = self.actor.state_shape
         """Shape of the recurrent state of a team, if there is a core."""
         self._part = critic_obs or OWN
+        self._values = value_num
         parts = fields_of(spec.observation_space)
         read = parts.get(self._part) if team.is_told else team.state
         widths = encoder_hidden_size_list if critic_hidden_size_list is None else critic_hidden_size_list
@@ -91,7 +94,7 @@ class TeamActorCritic(nn.Module):
         self, space: Any, hidden_sizes: Sequence[int], activation: str, images: dict[str, Any]
     ) -> nn.Module:
         """Returns the critic, which reads the part of the observations that has this space."""
-        return MLP(space, hidden_sizes, activation, 1, **images)
+        return MLP(space, hidden_sizes, activation, self._values, **images)
 
     def _parameters_of(self, output: torch.Tensor, only: int | None = None) -> torch.Tensor:
         """Maps the outputs of actors, [B, A, most], to the parameters of the distribution over joint actions, [B, S]."""
@@ -118,9 +121,9 @@ class TeamActorCritic(nn.Module):
         return obs[self._part] if self.team.is_told else obs
 
     def value(self, obs: Any) -> torch.Tensor:
-        """Maps observations [B, ...] to values of the team, float32 [B]."""
+        """Maps observations [B, ...] to values of the team, float32 [B], or of its agents."""
         value: torch.Tensor = self.critic(self.read_by_critic(obs))
-        return value.squeeze(1)
+        return value.squeeze(1) if self._values == 1 else value
 
     def step(self, obs: Obs, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Acts one step with memories, and returns the states after the step, too."""

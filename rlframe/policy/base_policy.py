@@ -49,7 +49,7 @@ from rlframe.policy.parts.ranks import MAX_LEARNER_RESTARTS, NUM_LEARNERS
 from rlframe.policy.parts.recorded import transitions_of
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
-from rlframe.policy.parts.team import learning_parts
+from rlframe.policy.parts.team import check_rewards, learning_parts, network_arguments, rewards_of
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import Configurable, Field, Section, defaults_of, option
 from rlframe.utils.lazy import torch
@@ -299,6 +299,8 @@ class Policy(Configurable):
         self._action_space: Any = spec.action_space
         self._has_mask = has_mask(spec.observation_space)
         self._has_core = self._cfg.model.get('core') is not None
+        self.has_own_rewards: bool = self._cfg.get('agent_rewards', False)
+        """Whether each agent of a team learns from its own reward: rewards are then [n, A]."""
         # whether collectors make its samples of whole rounds, by get_train_sample
         self._on_policy = self._cfg.on_policy or self.samples_rounds
         # an exported policy takes the best action in any case
@@ -329,7 +331,7 @@ class Policy(Configurable):
         kind = MODEL_REGISTRY.get_cls(chosen_network(self))
         fields = self.config_fields()['model']
         options = network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
-        return options | {'groups': self._cfg['groups']} if self.is_for_teams else options
+        return options | network_arguments(self) if self.is_for_teams else options
 
     @classmethod
     def learning_parts(cls, spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
@@ -402,7 +404,9 @@ class Policy(Configurable):
             'obs': obs,
             'next_obs': timestep.obs,
             'action': output['action'],
-            'reward': timestep.reward.astype(np.float32, copy=False),
+            'reward': rewards_of(timestep.obs)
+            if self.has_own_rewards
+            else timestep.reward.astype(np.float32, copy=False),
             'terminated': timestep.terminated,
             'truncated': timestep.truncated,
         }
@@ -504,6 +508,7 @@ class Policy(Configurable):
         check_shift(cfg, spec)
         check_sizes(spec, cfg.model)
         check_critic_obs(spec, cfg.model)
+        check_rewards(spec, cfg)
         ActionMap(spec)
 
     # the faces, and the state that they save

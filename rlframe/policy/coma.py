@@ -204,12 +204,10 @@ class COMAPolicy(ActorPolicy):
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
         next_value[block['terminated']] = 0.0
-        reward, done = (
-            np.broadcast_to(column[:, :, None], value.shape) for column in (block['reward'], apart)
-        )
+        reward = np.broadcast_to(block['reward'][:, :, None], value.shape)
         cfg = self._cfg.collect
         # a lambda-return is the value plus the generalised advantage
-        advantage = gae(reward, value, next_value, done, cfg.discount_factor, cfg.td_lambda)
+        advantage = gae(reward, value, next_value, apart, cfg.discount_factor, cfg.td_lambda)
         return self._samples(block, apart, {'return_': advantage + value})
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -10,7 +10,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION
+from rlframe.policy.parts.team import AGENT_ID, AGENT_REWARDS, GROUPS, OF_TEAM, SEES_LAST_ACTION
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -29,6 +29,7 @@ class MAPPOConfig(PPOConfig):
     """Options of MAPPO."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: MAPPOModel
 
 
@@ -45,11 +46,11 @@ class MAPPOUpdate(PPOUpdate):
         present = self.counted(rows, log_prob)
         log_ratio = (log_prob - before) * present
         ratio = log_ratio.exp()
-        # advantage of the team
+        # advantage of the team, or of each agent
         advantage = rows['advantage']
         if self._normalises:
             advantage = self.standardised(advantage, self._ddof)
-        gain = self.gain(ratio, advantage[:, None], rows)
+        gain = self.gain(ratio, advantage.reshape(len(advantage), -1), rows)
         # means over agents that are present
         count = present.sum().clamp(min=1)
         is_clipped = (ratio - 1).abs() > self._clip
@@ -65,7 +66,7 @@ class MAPPOUpdate(PPOUpdate):
         return present
 
     def gain(self, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns what each agent gains, float32 [B, A], of ratios of probabilities [B, A] and the team's advantage [B, 1]."""
+        """Returns what each agent gains, float32 [B, A], of ratios of probabilities [B, A] and the team's advantage [B, 1], or that of each agent [B, A]."""
         return torch.min(ratio * advantage, ratio.clamp(self._low, self._high) * advantage)
 
 
@@ -73,9 +74,9 @@ class MAPPOUpdate(PPOUpdate):
 class MAPPOPolicy(PPOPolicy):
     """Multi-agent PPO: actors of what each agent sees, and a critic of the state of the env, which only learning needs.
 
-    Each agent that is present has its own probability ratio and clipping; all share the advantage of the team's reward.
-    Values are normalised. The critic has no memory: it reads the state. Without a critic of the state, and with a reward
-    of its own for each agent, it is ``ppo`` on an env ``agents:`` (IPPO).
+    Each agent that is present has its own probability ratio and clipping; all share the advantage of the team's reward or, with
+    ``agent_rewards``, each has its own. Values are normalised. The critic has no memory: it reads the state. Without a critic of
+    the state, and with a reward of its own for each agent, it is ``ppo`` on an env ``agents:`` (IPPO).
 
     Source:
         Yu et al., The Surprising Effectiveness of PPO in Cooperative, Multi-Agent Games (2022), sections 3 and 5.1, and

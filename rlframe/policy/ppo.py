@@ -179,9 +179,12 @@ class ActorUpdate(Update):
         return log_prob.sum(2), entropy.sum(2)
 
     def standardised(self, column: torch.Tensor, ddof: int = 0) -> torch.Tensor:
-        """Gives a column, [B], mean 0 and standard deviation 1 over the rows of all learners."""
-        own = standardised if self.ranks is None else self.ranks.standardised
-        return own(column, ddof)
+        """Gives a column, [B], or each of several, [B, A], mean 0 and standard deviation 1 over the rows of all learners."""
+        if self.ranks is None:
+            found: torch.Tensor = standardised(column, ddof)
+            return found
+        each = column.reshape(len(column), -1).unbind(1)
+        return torch.stack([self.ranks.standardised(part, ddof) for part in each], 1).view_as(column)
 
 
 def clipped_loss(ratio: torch.Tensor, advantage: torch.Tensor, low: Any, high: Any) -> torch.Tensor:
@@ -457,7 +460,7 @@ class PPOPolicy(ActorPolicy):
         columns = super().columns(data)
         columns |= self.advantages(data)
         if self._returns is not None:
-            self._returns.update(columns['return_'].cpu().numpy())
+            self._returns.update(columns['return_'].cpu().numpy().reshape(-1))
         columns['return_'] = self._in_critic_units(columns['return_'])
         value = columns.pop('value')
         if cfg.value_clip is not None:

@@ -203,18 +203,25 @@ MATRIX = np.array([[8.0, -12.0, -12.0], [-12.0, 0.0, 0.0], [-12.0, 0.0, 0.0]])
 """Payoffs whose best joint choice is beside the worst ones (Son et al., QTRAN (2019), table 1)."""
 
 
+DILEMMA = np.array([[[3.0, 3.0], [0.0, 5.0]], [[5.0, 0.0], [1.0, 1.0]]])
+"""Rewards of both agents: together they earn most by choosing 0, and each alone by choosing 1, whatever the other does."""
+
+
 class Matrix:
-    """Two agents choose once, and each earns half of the payoff of both choices."""
+    """Two agents choose once, and earn what a matrix [N, N, 2] says of both choices."""
 
     metadata: dict[str, Any] = {'name': 'matrix'}
     render_mode = None
     possible_agents = ['row', 'column']
 
+    def __init__(self, payoff: Any) -> None:
+        self._payoff = payoff
+
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         return gymnasium.spaces.Box(0, 1, (1,), np.float32)
 
     def action_space(self, agent: str) -> gymnasium.Space[Any]:
-        return gymnasium.spaces.Discrete(len(MATRIX))
+        return gymnasium.spaces.Discrete(len(self._payoff))
 
     def _told(self, what: Any) -> dict[str, Any]:
         return dict.fromkeys(self.possible_agents, what)
@@ -224,15 +231,20 @@ class Matrix:
         return self._told(np.ones(1, np.float32)), self._told({})
 
     def step(self, actions: dict[str, int]) -> Any:
-        payoff = float(MATRIX[actions['row'], actions['column']])
+        earned = self._payoff[actions['row'], actions['column']].tolist()
         self.agents = []
-        return tuple(self._told(what) for what in (np.ones(1, np.float32), payoff / 2, True, False, {}))
+        obs, *ends = (self._told(what) for what in (np.ones(1, np.float32), True, False, {}))
+        return obs, dict(zip(self.possible_agents, earned, strict=True)), *ends
 
     def close(self) -> None: ...
 
 
 def matrix() -> Matrix:
-    return Matrix()
+    return Matrix(np.stack([MATRIX / 2, MATRIX / 2], 2))
+
+
+def dilemma() -> Matrix:
+    return Matrix(DILEMMA)
 
 
 def parallel_env(**kwargs: Any) -> Meeting:

@@ -29,10 +29,10 @@ def take(obs: Any, index: Any) -> Any:
 
 
 def standardised(advantage: Any, ddof: int = 0) -> Any:
-    """Gives advantages, a tensor [B], mean 0 and standard deviation 1; a single one stays, as it would become 0."""
+    """Gives advantages, a tensor [B], or each column of [B, A], mean 0 and standard deviation 1; a single row stays."""
     if len(advantage) == 1:
         return advantage
-    return (advantage - advantage.mean()) / (advantage.std(correction=ddof) + 1e-8)
+    return (advantage - advantage.mean(0)) / (advantage.std(0, correction=ddof) + 1e-8)
 
 
 def grown(rows: Array, env_id: IntArray) -> Array:

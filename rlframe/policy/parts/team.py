@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.observation import mask_parts
-from rlframe.data.team import LEARNING, is_team
-from rlframe.data.timestep import Array, EnvSpec
+from rlframe.data.observation import fields_of, mask_parts
+from rlframe.data.team import LEARNING, REWARDS, is_team, team_of
+from rlframe.data.timestep import Array, EnvSpec, FloatArray
+from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.field import Field
 from rlframe.utils.lazy import torch
 
@@ -47,9 +48,59 @@ OF_TEAM = 'part of the observations of a team that critics read; None: what all 
 """The meaning of the option ``model.critic_obs`` in policies of teams."""
 
 
+def _of_no_team(_: type[Any], cfg: Any) -> ConfigError | None:
+    """Refuses rewards of agents beside what is computed from one reward of each step."""
+    collect = cfg.collect
+    others = {
+        'normalize_reward': cfg.normalize_reward,
+        'collect.record': collect.record is not None,
+        'collect.keep_rows': collect.keep_rows,
+    }
+    names = [name for name, is_set in others.items() if is_set]
+    if not cfg.agent_rewards or not names:
+        return None
+    return ConfigError(f'{names[0]} reads one reward of each step, that of the team', expected='False')
+
+
+AGENT_REWARDS = Field(
+    False,
+    doc='whether each agent learns from its own reward, of the part rewards of observations (team:), in place of that of the team',
+    rule=_of_no_team,
+)
+
+
+def rewards_of(obs: Array) -> FloatArray:
+    """Returns the reward of each agent in the step before observations, float32 [n, A]."""
+    return np.asarray(obs[REWARDS], np.float32)
+
+
+def check_rewards(spec: EnvSpec, cfg: Any) -> None:
+    """Checks that an env tells the reward of each agent, if agents are to learn from it.
+
+    Raises:
+        IncompatibleError: If it does not.
+    """
+    if not cfg.get('agent_rewards') or REWARDS in fields_of(spec.observation_space):
+        return
+    raise IncompatibleError(
+        f'{spec.name} pays one reward for each step, and does not say which agent earned it',
+        where='policy.agent_rewards',
+        got=True,
+        expected='False, or an env team:GAME, whose observations have the part rewards',
+    )
+
+
 def learning_parts(spec: EnvSpec) -> tuple[str, ...]:
     """Returns the parts of the observations of a team that only learning reads; none if the env is no team."""
     return LEARNING if is_team(spec) else ()
+
+
+def network_arguments(policy: Any) -> dict[str, Any]:
+    """Returns the arguments of the network of a team that options beside those of the network decide."""
+    arguments = {'groups': policy._cfg['groups']}
+    if policy.has_own_rewards:
+        arguments['value_num'] = team_of(policy.spec).size
+    return arguments
 
 
 class Choices:

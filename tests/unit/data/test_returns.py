@@ -54,6 +54,16 @@ def test_gae_equals_the_sum_of_td_errors_within_the_episode(
         assert got[t, n] == pytest.approx(total)
 
 
+def test_advantages_of_several_agents_are_those_of_each() -> None:
+    rng = np.random.default_rng(0)
+    reward, value, next_value = rng.normal(size=(3, 5, 2, 3))
+    done = rng.random((5, 2)) < 0.3
+    got = gae(reward, value, next_value, done, 0.9, 0.8)
+    for agent in range(3):
+        each = (column[:, :, agent] for column in (reward, value, next_value))
+        np.testing.assert_allclose(got[:, :, agent], gae(*each, done, 0.9, 0.8))
+
+
 def tensors(block: dict[str, np.ndarray]) -> list[torch.Tensor]:
     """Returns the columns of a block in the order of the arguments, and marks the end of its rows."""
     ends = block['done'].copy()

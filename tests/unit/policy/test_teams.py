@@ -19,6 +19,7 @@ from rlframe import config
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import pack, zero_obs
 from rlframe.data.timestep import spec_of
+from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.team_env import Team
 from rlframe.envs.two_step import PAYOFF
 from rlframe.errors import ConfigError, IncompatibleError
@@ -26,6 +27,7 @@ from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.policy.parts.team import Choices
+from rlframe.worker import SampleSerialCollector
 
 GAME = 'rlframe.envs.two_step'
 CROWD: dict[str, Any] = dict(game='agent_games:crowd', mask='obs', lives=[(0, 6), (2, 6), (0, 3)])
@@ -325,6 +327,82 @@ def test_each_agent_of_a_mappo_team_is_clipped_by_its_own_ratio_and_absent_ones_
     np.testing.assert_allclose(
         float(entropy.detach()), (uncertain * present).sum() / present.sum(), rtol=1e-4
     )
+
+
+def test_with_rewards_of_their_own_agents_have_advantages_and_values_of_their_own() -> None:
+    spec = spec_of_team(**CROWD)
+    learn = dict(entropy_weight=0.0, value_norm=False)
+    policy: Any = create_policy(dict(type='mappo', agent_rewards=True, learn=learn), spec)
+    rng = np.random.default_rng(0)
+    data = rows_of(spec)
+    obs = policy.tensor(data['obs'])
+    value = policy.model.value(obs)
+    assert value.shape == (5, 3)
+    advantage, return_ = rng.normal(size=(2, 5, 3)).astype(np.float32)
+    logit = policy.model.logit(obs)
+    rows = dict(
+        obs=obs,
+        action=policy.tensor(data['action']),
+        logit=logit.detach(),
+        advantage=torch.from_numpy(advantage),
+        return_=torch.from_numpy(return_),
+    )
+    loss, _, _ = policy.update.surrogate(logit, rows)
+    scaled = (advantage - advantage.mean(0)) / (advantage.std(0) + 1e-8)
+    present = data['obs']['present']
+    np.testing.assert_allclose(float(loss.detach()), -(scaled * present).sum() / present.sum(), atol=1e-6)
+    value_loss = float(policy.update.value_loss(value, rows).detach())
+    np.testing.assert_allclose(value_loss, np.square(numbers(value) - return_).mean(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(('policy', 'core'), [('mappo', None), ('mappo', 'gru'), ('happo', None)])
+def test_rewards_of_agents_are_those_that_the_game_pays(policy: str, core: str | None) -> None:
+    env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
+    own = dict(type=policy, agent_rewards=True, model=dict(core=core), collect=dict(gae_lambda=1.0))
+    learner: Any = create_policy(own, env.spec)
+    cfg = dict(mark_episodes=core is not None)
+    samples = SampleSerialCollector(cfg, env, learner.collect_mode).collect(12)
+    # each who acts earns the number of the step
+    steps = [range(6), range(2, 6), range(3)]
+    earned = [sum(0.99**t * (t + 1) for t in own) for own in steps]
+    first = np.flatnonzero(~samples['obs']['last_action'].any(1))
+    assert len(first) == 2
+    np.testing.assert_allclose(samples['return_'][first], [earned, earned], rtol=1e-5)
+    value = numbers(learner.model.value(learner.tensor(samples['obs'])))
+    np.testing.assert_allclose(samples['advantage'], samples['return_'] - value, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize(('own', 'total'), [(False, 6.0), (True, 2.0)])
+def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(own: bool, total: float) -> None:
+    game = 'agent_games:dilemma'
+    policy = trained_in_two_steps(
+        'mappo',
+        0,
+        game,
+        model=dict(encoder_hidden_size_list=[16]),
+        learn=dict(batch_size=64, learning_rate=1e-2),
+        collect=dict(n_sample=256),
+        policy_=dict(agent_rewards=own),
+        max_env_step=6000,
+    )
+    assert best_return(policy, game) == total
+
+
+@pytest.mark.parametrize('options', [dict(normalize_reward=True), dict(collect=dict(keep_rows=True))])
+def test_rewards_of_agents_beside_what_needs_one_reward_are_an_error(options: dict[str, Any]) -> None:
+    with raises(ConfigError):
+        create_policy(dict(type='mappo', agent_rewards=True, **options), spec_of_team(**CROWD))
+
+
+def test_a_mixer_needs_the_reward_of_the_team() -> None:
+    with raises(ConfigError):
+        create_policy(dict(type='qmix', agent_rewards=True), spec_of_team(**CROWD))
+
+
+def test_an_env_that_does_not_say_who_earned_its_reward_is_an_error() -> None:
+    with raises(IncompatibleError):
+        create_policy(dict(type='mappo', agent_rewards=True), env='CartPole-v1')
 
 
 def test_a_happo_agent_learns_by_how_much_those_before_it_changed() -> None:
