@@ -14,6 +14,7 @@ import numpy as np
 from rlframe.app.play_game import play_game
 from rlframe.app.scoring import Request, Score, played_config
 from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.envs.team_env import Team
 from rlframe.errors import ConfigError, EnvStartError
 from rlframe.export.artifact import played_policy
 from rlframe.pipeline import build
@@ -36,6 +37,8 @@ class Episode(NamedTuple):
     """Env steps."""
     ending: str
     """``terminated``, ``truncated`` or, by the limit of evaluations, ``cut``; of a game ``win``, ``draw`` or ``loss`` of the policy."""
+    of_agents: dict[str, float] = {}
+    """The return of each agent of a team."""
 
 
 def play_run(
@@ -49,8 +52,8 @@ def play_run(
     """Plays episodes with the policy of a checkpoint, and says lines of text.
 
     It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. An env that can neither
-    open a window here nor draw text is summed up. In a game of two players, a person plays the other side and types the
-    moves; see ``play_game``.
+    open a window here nor draw text is summed up; of a team, without a window, a line says what each agent did and earned. In a
+    game of two players, a person plays the other side and types the moves; see ``play_game``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
@@ -85,20 +88,17 @@ def play_run(
     # play episodes
     limit = EpisodeLimit(factory.spec, 1, cfg.policy.eval.evaluator.max_episode_len).max_episode_len
 
-    def show(line: str) -> None:
-        """Shows the env after a reset or a step, which a line describes."""
-        if mode == TEXT:
-            say(f'{str(env.render()).rstrip()}\n{line}')
-        if fps is not None:
-            sleep(1 / fps)
-
+    show = _shown_by(env, mode, fps, say)
     with closing(BaseEnvManager([lambda: env])) as manager:
         episodes = []
         for number in range(request.episodes):
             seed = env_seed(request.seed, 0, number, SCORE)
             name = f'episode {number + 1}'
-            episodes.append(found := _play(manager, policy.eval_mode, seed, limit, show, name))
-            say(f'{name}: return {exact_text(found.return_)} in {found.length} steps, {found.ending}')
+            found = _play(manager, policy.eval_mode, seed, limit, show, name)
+            if isinstance(env.unwrapped, Team):
+                found = found._replace(of_agents=env.unwrapped.returns())
+            episodes.append(found)
+            say(f'{name}: {_summary(found)}')
     if mode is None:
         returns, lengths = [each.return_ for each in episodes], [each.length for each in episodes]
         say(repr(Score(returns, lengths, 0, opened.path)))
@@ -132,6 +132,32 @@ def _mode_for(factory: Any, human: bool) -> str | None:
 def has_display() -> bool:
     """Whether this process can open windows."""
     return sys.platform in ('win32', 'darwin') or any(os.environ.get(name) for name in DISPLAYS)
+
+
+def _shown_by(
+    env: Any, mode: str | None, fps: float | None, say: Callable[[str], None]
+) -> Callable[[str], None]:
+    """Returns a function that shows an env after a reset or a step, which a line describes; of a team, what each agent did."""
+    team = env.unwrapped if isinstance(env.unwrapped, Team) else None
+
+    def show(line: str) -> None:
+        if team is not None:
+            line = f'{line.partition(":")[0]}: {"; ".join(team.lines())}'
+        if mode == TEXT:
+            line = f'{str(env.render()).rstrip()}\n{line}'
+        if mode == TEXT or (team is not None and mode != WINDOW):
+            say(line)
+        if fps is not None:
+            sleep(1 / fps)
+
+    return show
+
+
+def _summary(episode: Episode) -> str:
+    """Returns the return, the length and the end of an episode, and the return of each agent of a team, in words."""
+    own = ', '.join(f'{agent} {exact_text(each)}' for agent, each in episode.of_agents.items())
+    text = f'return {exact_text(episode.return_)} in {episode.length} steps, {episode.ending}'
+    return f'{text}; {own}' if own else text
 
 
 def _play(

@@ -17,6 +17,7 @@ NEEDED: dict[str, tuple[Any, str]] = {
     'policy.collect.collector.type': ('sample', 'steps that this run collects in envs of one player'),
     'policy.collect.collector.mark_episodes': (True, 'to tell episodes apart'),
     'policy.collect.keep_rows': (True, 'the rows that training samples are made of'),
+    'policy.agent_rewards': (False, 'one reward of each step, that of the team'),
     'policy.other.replay_buffer.device': ('cpu', 'rows in main memory'),
 }
 """Options that reward models need: the value, and why."""

@@ -291,7 +291,8 @@ def play(args: Args) -> int:
     if args.json:
         returns, lengths, endings = ([episode[i] for episode in played] for i in range(3))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}
-        say(json.dumps(found))
+        of_agents = [episode.of_agents for episode in played]
+        say(json.dumps(found | ({'returns_of_agents': of_agents} if any(of_agents) else {})))
     return 0
 
 

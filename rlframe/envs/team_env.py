@@ -13,6 +13,7 @@ from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_part
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, REWARDS, STATE, of_all
 from rlframe.data.timestep import Array
 from rlframe.envs.agents import Running, columns_of, has_mask_in_info, make_game
+from rlframe.envs.caption import with_caption
 from rlframe.envs.padded_game import PaddedGame, spaces_of
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.seed import generator_of
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 TRIED_STEPS = 25
 """Random steps that tell whether agents compete."""
+SHOWN = ('render_modes', 'render_fps')
+"""What a game says of its pictures."""
 TEAM_REWARDS = ('sum', 'mean')
 """How the rewards of agents become that of the team."""
 
@@ -37,7 +40,8 @@ class Team(Env):
     Its observations are a ``Dict``: ``agents``, what each sees, [A, ...]; ``state``, that of the game, if it has a method
     ``state``, else what all agents see, one after the other; ``present``, who acts next, or would behind a time limit, [A]; ``last_action`` and ``rewards``,
     those of the step before, [A, ...]; ``action_mask``, [A N], if the game has masks. The rows of absent agents are what they
-    saw last, and their actions are ignored. The info at the end has the return of each agent.
+    saw last, and their actions are ignored. The info at the end has the return of each agent. Below pictures, ``lines`` says what
+    each agent did and earned.
 
     Args:
         game: As for ``agents.Agents``: a module with PettingZoo's ``parallel_env``, or ``'module:name'``.
@@ -68,6 +72,8 @@ class Team(Env):
         self.game_name = game
         first: Any = make_game(game, kwargs)
         first = PaddedGame(first, game) if pad else first
+        own = getattr(first, 'metadata', None) or {}
+        self.metadata = {**Team.metadata, **{name: own[name] for name in SHOWN if name in own}}
         agents = self.agents = list(first.possible_agents)
         """The names of the agents."""
         seen, action = spaces_of(first, agents, game)
@@ -143,6 +149,7 @@ class Team(Env):
         """Begins a game."""
         found = self._running.begin(seed)
         self._next = self._running.present
+        self._acted: dict[int, Array] = {}
         some = next(iter(found.values()))
         self._seen = [found.get(i, some) for i in range(self._count)]
         self._last = zero_obs(self._parts[LAST_ACTION])
@@ -157,9 +164,7 @@ class Team(Env):
         truncated = is_over and any(answer[2] for answer in answers.values())
         info: dict[str, Any] = {}
         if is_over:
-            info = {
-                f'return_of_{name}': float(own) for name, own in zip(self.agents, self._returns, strict=True)
-            }
+            info = {f'return_of_{name}': own for name, own in self.returns().items()}
         return self._obs(), reward, is_over and not truncated, truncated, info
 
     def _move(self, action: Array) -> dict[int, Any]:
@@ -176,6 +181,7 @@ class Team(Env):
         done = action - start + 1 if self._is_discrete else action
         self._last = zero_obs(self._parts[LAST_ACTION])
         self._last[acting] = done[acting]
+        self._acted = {i: action[i] for i in acting}
         self._rewards = np.zeros(self._count, np.float32)
         for i, answer in answers.items():
             self._rewards[i] = answer[0]
@@ -208,8 +214,28 @@ class Team(Env):
         ]
         return np.concatenate(packed, dtype=np.float32)
 
+    def returns(self) -> dict[str, float]:
+        """Returns the return of each agent so far, by its name."""
+        return {str(name): float(own) for name, own in zip(self.agents, self._returns, strict=True)}
+
+    def lines(self) -> list[str]:
+        """Returns what each agent did and earned in the last step, and its return so far, a line for each."""
+        return [self._line(i, name) for i, name in enumerate(self.agents)]
+
+    def _line(self, i: int, name: Any) -> str:
+        if i in self._acted:
+            did = np.array2string(self._acted[i], precision=2, suppress_small=True)
+            text = f'{did}, reward {self._rewards[i]:g}'
+        else:
+            text = 'acts next' if i in self._next else 'absent'
+        return f'{name}: {text}, return {self._returns[i]:g}'
+
     def render(self) -> Any:
-        return self._running.game.render()
+        """Returns what the game draws; below a picture, a line for each agent."""
+        drawn = self._running.game.render()
+        if self.render_mode != 'rgb_array' or drawn is None:
+            return drawn
+        return with_caption(np.asarray(drawn), self.lines())
 
     def close(self) -> None:
         self._running.game.close()

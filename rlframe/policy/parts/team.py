@@ -50,16 +50,11 @@ OF_TEAM = 'part of the observations of a team that critics read; None: what all 
 
 def _of_no_team(_: type[Any], cfg: Any) -> ConfigError | None:
     """Refuses rewards of agents beside what is computed from one reward of each step."""
-    collect = cfg.collect
-    others = {
-        'normalize_reward': cfg.normalize_reward,
-        'collect.record': collect.record is not None,
-        'collect.keep_rows': collect.keep_rows,
-    }
-    names = [name for name, is_set in others.items() if is_set]
-    if not cfg.agent_rewards or not names:
+    others = {'normalize_reward': cfg.normalize_reward, 'collect.record': cfg.collect.record is not None}
+    name = next((name for name, is_set in others.items() if is_set), None)
+    if not cfg.agent_rewards or name is None:
         return None
-    return ConfigError(f'{names[0]} reads one reward of each step, that of the team', expected='False')
+    return ConfigError(f'{name} reads one reward of each step, that of the team', expected='False')
 
 
 AGENT_REWARDS = Field(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from rlframe.app import play as playing
 from rlframe.app.play import DISPLAYS, play_run
 from rlframe.app.scoring import Request
 from rlframe.entry.__main__ import main
+from rlframe.envs.two_step import PAYOFF
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.read_checkpoint import open_checkpoint
 
@@ -72,6 +74,32 @@ def test_json_is_all_that_stdout_gets(run: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('cwd')
+def test_of_a_team_each_line_says_what_every_agent_did_and_the_last_one_what_each_earned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=dict(game='rlframe.envs.two_step'))
+    env |= dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1)
+    section = dict(cuda=False, learn=dict(batch_size=4), model=dict(encoder_hidden_size_list=[8]))
+    pair = dict(exp_name='team', env=env, policy=section), dict(policy=dict(type='vdn'))
+    serial_pipeline(pair, seed=0, max_env_step=16)
+    capsys.readouterr()
+    assert main(['play', 'team_seed0']) == 0
+    begin, first, second, end, *_ = capsys.readouterr().out.splitlines()
+    assert begin == 'episode 1 begins: agent_0: acts next, return 0; agent_1: acts next, return 0'
+    did = re.fullmatch(r'step 1: agent_0: (\d), reward 0, return 0; agent_1: (\d), reward 0, return 0', first)
+    assert did
+    half = re.fullmatch(r'step 2: agent_0: (\d), reward (.*), return (.*); agent_1: (\d), .*', second)
+    assert half
+    payoff = PAYOFF[int(did[1]), int(half[1]), int(half[4])]
+    assert float(half[2]) == payoff / 2
+    own = f'{payoff / 2:g}'
+    assert end == f'episode 1: return {payoff:g} in 2 steps, terminated; agent_0 {own}, agent_1 {own}'
+    assert main(['play', 'team_seed0', '--json']) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found['returns_of_agents'] == [{'agent_0': payoff / 2, 'agent_1': payoff / 2}]
+
+
 def test_a_window_is_opened_where_there_is_a_display(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv('SDL_VIDEODRIVER', 'dummy')
     lines: list[str] = []

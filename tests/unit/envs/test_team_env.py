@@ -50,6 +50,18 @@ class Rivals(Meeting):
         return obs, {'a': first, 'b': -first / 2, 'c': -first / 2}, *rest
 
 
+class Drawn(Crowd):
+    """Draws a grey picture."""
+
+    metadata = {'name': 'drawn', 'render_modes': ['rgb_array'], 'render_fps': 5}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(lives=[(0, 6), (2, 6), (0, 1)])
+
+    def render(self) -> Any:
+        return np.full((20, 30, 3), 99, np.uint8)
+
+
 class CutOff(Meeting):
     """Ends by a time limit, and tells its state."""
 
@@ -182,6 +194,26 @@ def test_training_by_an_id_with_the_prefix_of_teams(policy: str, cwd: Any) -> No
     with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
         pipeline.run()
     assert pipeline.evaluator.best >= 17.0, 'of 18; random agents have 4.5'
+
+
+def test_pictures_have_a_line_for_each_agent_below_them() -> None:
+    env = Team('test_team_env:Drawn', render_mode='rgb_array')
+    assert env.metadata['render_fps'] == 5
+    env.reset(seed=0)
+    first = env.render()
+    env.step(np.array([1, 0, -1]))
+    assert env.lines() == [
+        'agent 0: 1, reward 1, return 1',
+        'agent 1: absent, return 0',
+        'agent 2: -1, reward 1, return 1',
+    ]
+    picture = env.render()
+    assert picture.dtype == np.uint8 and picture.shape == first.shape == (20 + 3 * 14 + 8, 320, 3)
+    assert (picture[:20, :30] == 99).all() and (picture[:20, 30:] == 255).all()
+    assert (picture[20:] != first[20:]).any()
+    env.step(np.array([0, 0, 0]))
+    assert env.lines()[1:] == ['agent 1: acts next, return 0', 'agent 2: absent, return 1']
+    assert env.returns() == {'agent 0': 3, 'agent 1': 0, 'agent 2': 1}
 
 
 def test_an_observation_of_a_team_is_one_row() -> None:

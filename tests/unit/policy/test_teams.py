@@ -389,7 +389,7 @@ def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(own: bo
     assert best_return(policy, game) == total
 
 
-@pytest.mark.parametrize('options', [dict(normalize_reward=True), dict(collect=dict(keep_rows=True))])
+@pytest.mark.parametrize('options', [dict(normalize_reward=True), dict(collect=dict(record='steps.npz'))])
 def test_rewards_of_agents_beside_what_needs_one_reward_are_an_error(options: dict[str, Any]) -> None:
     with raises(ConfigError):
         create_policy(dict(type='mappo', agent_rewards=True, **options), spec_of_team(**CROWD))
