@@ -158,10 +158,12 @@ class NetworkRewardModel(RewardModel):
 
     def by_pieces(self, rows: Batch, function: Any) -> FloatArray:
         """Returns what a function of columns, as tensors, returns for each row, [M, ...], without gradients."""
-        starts = range(0, len(rows), PIECE)
+        pieces = [rows]
+        if len(rows) > PIECE:
+            pieces = [rows[start : start + PIECE] for start in range(0, len(rows), PIECE)]
         with torch.no_grad():
-            found = [function(self.read(rows[start : start + PIECE])).cpu().numpy() for start in starts]
-        return np.concatenate(found)
+            found = [function(self.read(piece)).cpu().numpy() for piece in pieces]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
     def state_dict(self) -> dict[str, Any]:
         moments = {} if self._moments is None else {'moments': self._moments.state_dict()}

@@ -64,6 +64,7 @@ class RewardModels:
         ]
         self._policy = policy
         self._logged: dict[str, float] = {}
+        self._paid: dict[str, FloatArray] = {}  # what each model paid last
 
     def _give_likelihood(self, policy: Any) -> None:
         """Tells models how likely the policy takes actions.
@@ -115,10 +116,9 @@ class RewardModels:
         """Returns the weighted sum of what some models pay for rows, float32 [M]."""
         total = np.zeros(len(rows))
         for name in names:
-            paid = np.asarray(self.models[name].reward(rows), np.float64)
+            paid = self._paid[name] = np.asarray(self.models[name].reward(rows), np.float64)
             options = self._section[name]
             moments = self._moments[name]
-            self._logged[f'reward_model/{name}/mean'] = float(paid.mean())
             if options['normalize']:
                 moments.update(paid)
                 paid = paid / moments.std
@@ -148,7 +148,8 @@ class RewardModels:
 
     def metrics(self) -> dict[str, float]:
         """Returns the last values to log, by tag."""
-        return dict(self._logged)
+        means = {f'reward_model/{name}/mean': float(paid.mean()) for name, paid in self._paid.items()}
+        return self._logged | means
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the states of the models, by name."""
