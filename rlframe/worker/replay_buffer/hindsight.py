@@ -17,6 +17,10 @@ from rlframe.worker.replay_buffer.running_episodes import AFTER, BEFORE, Running
 
 KEY = 'policy.other.replay_buffer'
 """Section of the replay buffer."""
+REACHED = 'reached_goal'
+"""Column of a storage: the goal that each step reached, apart from the observations that it is a part of, for reading it alone."""
+ADDED = BEFORE, AFTER, REACHED
+"""Columns of a storage that samples do not have."""
 CHECKED = 1000
 """Stored rewards that are compared with those that the env computes from their goals."""
 
@@ -134,7 +138,7 @@ class Hindsight:
         if self._unchecked > 0 and len(rows):
             self._check(rows[: self._unchecked])
             self._unchecked -= len(rows)
-        return rows
+        return rows.replace(**{REACHED: rows['next_obs']['achieved_goal']})
 
     def _check(self, rows: Batch) -> None:
         goals = self._known_goals
@@ -169,14 +173,14 @@ class Hindsight:
 
     def sample(self, slot: IntArray, storage: RingStorage) -> Batch:
         """Returns copies of the rows at these slots, a share of them with other goals."""
-        columns = dict(storage.gather(slot, without=(BEFORE, AFTER)).columns)
+        columns = dict(storage.gather(slot, without=ADDED).columns)
 
         # choose rows, and for each the step that reached its new goal
         draw = self._rng.random(len(slot))
-        chosen = np.flatnonzero(draw < self._share)
+        (chosen,) = (draw < self._share).nonzero()
         draw = draw[chosen] / self._share if self._share else draw[:0]
         source = self._source(draw, slot[chosen], storage)
-        goal = storage.read(source % storage.capacity, 'next_obs', 'achieved_goal')
+        goal = storage.read(source % storage.capacity, REACHED)
 
         # judge their steps by it
         if self._nstep > 1:
@@ -226,7 +230,7 @@ class Hindsight:
         reward = storage.read(window, 'reward')
         ends = None
         if len(chosen):
-            achieved = storage.read(window[chosen], 'next_obs', 'achieved_goal')
+            achieved = storage.read(window[chosen], REACHED)
             pairs = achieved.reshape(-1, *goal.shape[1:]), np.repeat(goal, self._nstep, axis=0)
             reward[chosen] = self._known_goals.reward(*pairs).reshape(-1, self._nstep)
             ends = self._known_goals.terminated(*pairs)

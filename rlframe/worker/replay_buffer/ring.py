@@ -345,12 +345,10 @@ class RingStorage(Ring):
             return _gather(columns if without else self._columns, slot)
         return _gather(self._columns, slot, self._staging(np.asarray(slot, np.int64)))
 
-    def read(self, slot: IntArray, name: str, *fields: str) -> Any:
-        """Returns a copy of one column, or of a field of it, in the rows at these slots, [*slot.shape, ...]."""
+    def read(self, slot: IntArray, name: str) -> Any:
+        """Returns a copy of one column in the rows at these slots, [*slot.shape, ...]."""
         column = self._columns[name]
-        for field in fields:
-            column = column[field]
-        return _gather(column, slot) if isinstance(column, dict) else column[slot]
+        return _gather(column, slot) if isinstance(column, dict) else column.take(slot, axis=0)
 
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
