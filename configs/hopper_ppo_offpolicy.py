@@ -1,4 +1,4 @@
-"""PPO from a replay buffer on Hopper-v4 through EnvPool: return 3513.9, seed 0, 2,007,040 env steps, 284 s of CPU time."""
+"""PPO from a replay buffer on Hopper-v4 through EnvPool: return 2980.2, seeds 0-2 (worst 2091.8), 2,007,040 env steps, 284 s of CPU time."""
 
 main_config = dict(
     exp_name='hopper_ppo_offpolicy',
