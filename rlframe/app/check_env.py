@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from rlframe.app.check_team import check_team
 from rlframe.app.explain import plain
 from rlframe.app.starting import starting_config
 from rlframe.data.observation import ACTION_MASK, pack
@@ -286,7 +287,8 @@ class Checks:
 
     def run(self) -> None:
         """Runs the checks until one fails: each needs what those before it have established."""
-        names = ('constructor', 'spaces', 'steps', 'gymnasium', 'determinism', 'saving')
+        team = ('team',) if self.section['env_id'] == TEAM_ENV else ()
+        names = ('constructor', 'spaces', 'steps', *team, 'gymnasium', 'determinism', 'saving')
         self.results = dict.fromkeys(names, 'skipped')
         all(self._passes(name, getattr(self, f'_{name}')) for name in names)
 
@@ -389,6 +391,17 @@ class Checks:
         if not any(row[1] for row in played.rows):
             seen = f'every reward of {self.steps} random steps was 0: exploring will be hard'
             self.found(Finding('note', 'rewards', seen))
+
+    def _team(self) -> None:
+        """Looks at who of a team acts, and what each is paid."""
+        env = self.create()
+        remarks, facts = check_team(
+            env.unwrapped, lambda: play(env, self.spec, self.steps, self.seed, self.calling)
+        )
+        env.close()
+        self.facts.update(facts)
+        for severity, seen, fix in remarks:
+            self.found(Finding(severity, 'team', seen, fix))
 
     def _gymnasium(self) -> None:
         from gymnasium.utils.env_checker import check_env
@@ -579,4 +592,9 @@ def _facts(facts: Facts) -> dict[str, str]:
     if speed := facts.get('speed'):
         reset = f'; a reset takes {speed["reset_ms"]:.2g} ms'
         said['speed'] = f'{speed["steps_per_second"]:,.0f} steps/s in one process{reset}'
+    if agents := facts.get('agents'):
+        who = ', '.join(f'{name} ({what})' if what else name for name, what in agents.items())
+        said['agents'] = f'{who}; state: ' + (
+            'that of the game' if facts['state'] else 'what all agents see, as the game has no state()'
+        )
     return {**said, 'saving': facts.get('saving', ''), 'policies': ', '.join(facts.get('policies', ()))}

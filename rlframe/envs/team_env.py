@@ -91,11 +91,12 @@ class Team(Env):
         self._has_mask = in_info or has_mask(seen)
         if in_info:
             seen = spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(int(action.n)))  # type: ignore[union-attr]  # only Discrete has masks
-        self._running = Running(first, game, action, in_info)
-        check_cooperation(self._running, action, game)
+        self.running = Running(first, game, action, in_info)
+        """The game, with the agents that are present."""
+        check_cooperation(self.running, action, game)
         self._mean = team_reward == 'mean'
 
-        count = self._count = self._running.count
+        count = self._count = self.running.count
         own = {name: part for name, part in fields_of(seen).items() if name != ACTION_MASK}
         self._is_inner = self._has_mask and list(own) == ['observation']
         self._has_parts = bool(own) and not self._is_inner
@@ -120,7 +121,7 @@ class Team(Env):
     @property
     def live_games(self) -> list[Any]:
         """The game, in a list."""
-        return [self._running.game]
+        return [self.running.game]
 
     def _state_space(self, game: Any) -> Any:
         """Returns the space of the state of the game or, if it has none, of what all agents see."""
@@ -128,11 +129,12 @@ class Team(Env):
         try:
             state = np.asarray(game.state())
         except (AttributeError, NotImplementedError):
-            self._has_state = False
+            self.has_state = False
+            """Whether the game tells its state; else it is what all agents see."""
             size = sum(int(np.prod(part.shape or (1,))) for part in _plain(self._own)) * self._count
             logger.info('%s has no state(): it is what all agents see', self.game_name)
             return spaces.Box(-np.inf, np.inf, (size,), np.float32)
-        self._has_state = True
+        self.has_state = True
         own = getattr(game, 'state_space', None)
         if isinstance(own, spaces.Box) and own.shape == state.shape:
             return own
@@ -147,8 +149,8 @@ class Team(Env):
 
     def _begin(self, seed: int) -> None:
         """Begins a game."""
-        found = self._running.begin(seed)
-        self._next = self._running.present
+        found = self.running.begin(seed)
+        self._next = self.running.present
         self._acted: dict[int, Array] = {}
         some = next(iter(found.values()))
         self._seen = [found.get(i, some) for i in range(self._count)]
@@ -160,7 +162,7 @@ class Team(Env):
         answers = self._move(np.asarray(action))
         each = [float(answer[0]) for answer in answers.values()]
         reward = sum(each) / (len(each) if self._mean else 1)
-        is_over = not self._running.present
+        is_over = not self.running.present
         truncated = is_over and any(answer[2] for answer in answers.values())
         info: dict[str, Any] = {}
         if is_over:
@@ -169,13 +171,13 @@ class Team(Env):
 
     def _move(self, action: Array) -> dict[int, Any]:
         """Makes the moves of the agents, and returns what the game says of each."""
-        acting = self._running.present
-        found, answers = self._running.move(action)
+        acting = self.running.present
+        found, answers = self.running.move(action)
         for i, seen in found.items():
             self._seen[i] = seen
         # behind a time limit, those who would have acted on
         cut_off = [i for i, answer in answers.items() if answer[2] and not answer[1]]
-        self._next = self._running.present or cut_off
+        self._next = self.running.present or cut_off
         # actions and rewards of those who acted
         start = np.asarray(getattr(self.action_space, 'start', 0))
         done = action - start + 1 if self._is_discrete else action
@@ -207,8 +209,8 @@ class Team(Env):
         return obs
 
     def _state(self, rows: list[Any]) -> Array:
-        if self._has_state:
-            return np.asarray(self._running.game.state(), self._parts[STATE].dtype)
+        if self.has_state:
+            return np.asarray(self.running.game.state(), self._parts[STATE].dtype)
         packed = [
             leaf.reshape(-1) for row in rows for _, leaf in leaves(pack(self._own, row, 'unsafe')[None])
         ]
@@ -232,17 +234,17 @@ class Team(Env):
 
     def render(self) -> Any:
         """Returns what the game draws; below a picture, a line for each agent."""
-        drawn = self._running.game.render()
+        drawn = self.running.game.render()
         if self.render_mode != 'rgb_array' or drawn is None:
             return drawn
         return with_caption(np.asarray(drawn), self.lines())
 
     def close(self) -> None:
-        self._running.game.close()
+        self.running.game.close()
 
     def get_state(self) -> dict[str, Any]:
         """Returns the seed and the moves of the game, and the state of the generator of seeds."""
-        running = self._running
+        running = self.running
         return {
             'rng': self.np_random.bit_generator.state,
             'seed': running.seed,

@@ -11,7 +11,7 @@ from error_texts import raises
 from gymnasium import spaces
 
 from rlframe import config
-from rlframe.app.check_env import check_env, section_of
+from rlframe.app.check_env import check_env, section_of, text_of
 from rlframe.app.starting import starting_config
 from rlframe.data.observation import pack
 from rlframe.data.team import team_of
@@ -60,6 +60,17 @@ class Drawn(Crowd):
 
     def render(self) -> Any:
         return np.full((20, 30, 3), 99, np.uint8)
+
+
+class PaidLater(Crowd):
+    """Pays the last agent one step after it has left."""
+
+    def __init__(self) -> None:
+        super().__init__(lives=[(0, 6), (2, 6), (0, 3)])
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        obs, rewards, *rest = super().step(actions)
+        return obs, rewards | ({'agent 2': 2.5} if self._step == 4 else {}), *rest
 
 
 class CutOff(Meeting):
@@ -227,6 +238,30 @@ def test_the_check_of_a_team_says_how_to_train_it() -> None:
     report = check_env(section_of('team:agent_games', {}))
     assert report['good'] and report['next'] == 'rlframe train --env team:agent_games --policy mappo'
     assert {'vdn', 'qmix', 'wqmix', 'mappo'} <= set(report['facts']['policies'])
+
+
+def remarks_of(game: str, steps: int = 30) -> tuple[list[tuple[str, str]], Any]:
+    report = check_env(section_of(f'team:{game}', {}), steps)
+    found = [(each['severity'], each['seen']) for each in report['findings'] if each['check'] == 'team']
+    return found, report
+
+
+def test_the_check_of_a_team_says_who_comes_and_goes_and_which_rewards_are_lost() -> None:
+    (lost, equal), report = remarks_of('test_team_env:PaidLater')
+    assert lost[0] == 'warning' and lost[1].endswith('leaves out: agent 2 12.5'), '5 games of 6 steps'
+    assert equal[0] == 'note' and 'the reward of the team is 3 times that of each' in equal[1]
+    there = {'agent 0': '', 'agent 1': 'comes and goes', 'agent 2': 'comes and goes'}
+    assert report['facts']['agents'] == there and report['facts']['state'] is False and report['good']
+    text = text_of(report, 200)
+    assert 'agent 0, agent 1 (comes and goes), agent 2 (comes and goes); state: what all agents see' in text
+
+
+def test_the_check_of_a_team_says_that_agents_are_paid_differently() -> None:
+    ((kind, seen),), report = remarks_of('agent_games')
+    assert kind == 'note' and seen.startswith('agents earn different rewards')
+    assert report['checks']['team'] == 'passed'
+    report = check_env(section_of('CartPole-v1', {}), 20)
+    assert 'team' not in report['checks'] and 'agents' not in report['facts']
 
 
 def test_without_a_name_the_policy_of_a_team_is_mappo() -> None:
