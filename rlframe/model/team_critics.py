@@ -244,14 +244,18 @@ class TeamCritics(QCritics):
         """Values actions in states; see ``QCritics``."""
         return super().forward(obs if self._part is None else obs[self._part], *given, **more)
 
+    def own_values(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
+        """Values a different action by each critic; see ``QCritics``."""
+        return super().own_values(obs if self._part is None else obs[self._part], actions)
+
 
 @MODEL_REGISTRY.register('team_qac')
 class TeamQAC(nn.Module):
     """Actors of agents, each of what its agent sees, and critics of the state and the actions of all.
 
     ``actor`` and ``critic`` are those of ``QAC``, and so are the arguments, ``options`` among them, except ``critic_obs``: the
-    part that critics read; None: what all agents see. Without it there are none. ``groups``, ``agent_id`` and ``last_action``:
-    see ``AgentNets``.
+    part that critics read; None: what all agents see. Without it there are none. ``value_num`` is 1, or the number of agents,
+    each of which then has critics of its own, one after the other. ``groups``, ``agent_id`` and ``last_action``: see ``AgentNets``.
     """
 
     def __init__(  # noqa: PLR0913  # each is an option of the network
@@ -264,6 +268,7 @@ class TeamQAC(nn.Module):
         critic_hidden_size_list: Sequence[int] | None = None,
         critic_obs: str | None = STATE,
         groups: Groups = 'shared',
+        value_num: int = 1,
         agent_id: bool = True,
         last_action: bool = False,
         **options: Any,
@@ -282,5 +287,5 @@ class TeamQAC(nn.Module):
         widths = sizes if critic_hidden_size_list is None else critic_hidden_size_list
         part = critic_obs or OWN
         is_seen = not team.is_told or part in fields_of(spec.observation_space)
-        layers = widths, activation, critic_num
+        layers = widths, activation, critic_num * value_num
         self.critic: Any = TeamCritics(spec, part, *layers, **options) if is_seen else None

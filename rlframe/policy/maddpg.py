@@ -6,15 +6,24 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.team import STATE
+from rlframe.data.team import STATE, team_of
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.options import refused
+from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, RELAXATION, SEES_LAST_ACTION, Choices
+from rlframe.policy.parts.team import (
+    AGENT_ID,
+    AGENT_REWARDS,
+    GROUPS,
+    OF_TEAM,
+    RELAXATION,
+    SEES_LAST_ACTION,
+    Choices,
+)
 from rlframe.policy.qac import CategoricalPolicy, ContinuousModel, QACConfig
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -34,6 +43,7 @@ class MADDPGConfig(DDPGConfig):
     """Options of MADDPG."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamQACModel
 
 
@@ -43,12 +53,48 @@ def check_core(cfg: Any) -> list[ConfigError]:
     return [] if cfg.model.core is None else [refused(cfg, 'model.core', message, 'None')]
 
 
+class MADDPGUpdate(DDPGUpdate):
+    """Critics of the team or, with rewards of their own, of each agent, whose actor then follows its own critic alone."""
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        team = team_of(spec)
+        self._values = team.size if cfg.agent_rewards else 1
+        outputs = torch.tensor(team.outputs, device=self.device)
+        own = torch.eye(team.size, dtype=torch.bool, device=self.device).repeat_interleave(outputs, 1)
+        # of each value, the part of the joint action that is to raise it, [V, 1, S]
+        self._own = (own if cfg.agent_rewards else own.any(0, keepdim=True)).unsqueeze(1)
+
+    def _action(self, rows: Rows) -> torch.Tensor:
+        """Returns the joint actions of the actors, float32 [B, S], with gradients."""
+        action: torch.Tensor = self.model.actor(rows['obs'])
+        return action
+
+    def critic_loss(self, rows: Rows) -> Loss:
+        # targets, by the smaller value of the critics of each agent
+        reward = rows['reward'].reshape(-1, self._values).T  # [V, B]
+        with torch.no_grad():
+            next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
+            next_value = next_value.unflatten(0, (self._values, -1))
+            target = reward + self.targets.discount(rows) * next_value.amin(1)
+        # critics
+        value = self.model.critic(rows['obs'], rows['action'])
+        return self.fitted(Values(value), target.repeat_interleave(next_value.shape[1], 0), rows)
+
+    def actor_loss(self, rows: Rows) -> Loss:
+        action = self._action(rows)
+        each = torch.where(self._own, action, action.detach())  # [V, B, S]
+        critics = len(self.model.critic.nets) // self._values
+        value = self.model.critic.own_values(rows['obs'], each.repeat_interleave(critics, 0))
+        return Loss(-value[::critics].sum(0).mean())
+
+
 @POLICY_REGISTRY.register('maddpg')
 class MADDPGPolicy(DDPGPolicy):
     """Multi-agent DDPG: the critic values the actions of all agents in the state; each agent's actor follows its gradient.
 
-    The team has one reward, so there is one critic, where the paper has one for each agent. Only learning needs the state.
-    Absent agents act on in what the critic sees.
+    The team has one reward, and one critic or, with ``agent_rewards``, each agent has its own, as in the paper. Only learning needs
+    the state. Absent agents act on in what the critic sees.
 
     Source:
         Lowe et al., Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments (2017), eq. 5 and 6.
@@ -58,6 +104,7 @@ class MADDPGPolicy(DDPGPolicy):
     is_for_teams = True
     supported_actions = 'Box'
     supports_action_mask = False
+    update_class: type[DDPGUpdate] = MADDPGUpdate
     checks = (check_core,)
 
     def default_model(self) -> str:
@@ -74,12 +121,13 @@ class MADDPGDiscreteConfig(QACConfig):
     """Options of MADDPG for choices."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamQACModel
     learn: MADDPGDiscreteLearn
     eval: StochasticEval
 
 
-class MADDPGDiscreteUpdate(DDPGUpdate):
+class MADDPGDiscreteUpdate(MADDPGUpdate):
     """The policy gradient of drawn choices, through a softmax."""
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
@@ -94,11 +142,10 @@ class MADDPGDiscreteUpdate(DDPGUpdate):
         logit = self.masked(self.targets.network['actor'](obs), obs)
         return self.choices.drawn(logit, rows['next_noise'])
 
-    def actor_loss(self, rows: Rows) -> Loss:
+    def _action(self, rows: Rows) -> torch.Tensor:
         obs = rows['obs']
         logit = self.masked(self.model.actor(obs), obs)
-        action = self.choices.drawn(logit, rows['noise'])
-        return Loss(-self.model.critic(obs, action, count=1).mean())
+        return self.choices.drawn(logit, rows['noise'])
 
 
 @POLICY_REGISTRY.register('maddpg_discrete')

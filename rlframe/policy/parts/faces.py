@@ -24,7 +24,8 @@ from rlframe.utils.schema import NETWORK, part_of
 def learn_mode(policy: Any) -> LearnMode:
     """The functions that update the policy."""
     is_class = policy.spec.action_space.shape == () and hasattr(policy.spec.action_space, 'n')
-    one_a_row = ('reward', 'action') if is_class else ('reward',)
+    have_one = {'reward': not policy.has_own_rewards, 'action': is_class}
+    one_a_row = tuple(name for name, is_so in have_one.items() if is_so)
     return LearnMode(
         in_own_form(policy._normalizer.learning(policy._shift.learning(policy.forward_learn)), one_a_row),
         _nothing,

@@ -50,7 +50,11 @@ OF_TEAM = 'part of the observations of a team that critics read; None: what all 
 
 def _of_no_team(_: type[Any], cfg: Any) -> ConfigError | None:
     """Refuses rewards of agents beside what is computed from one reward of each step."""
-    others = {'normalize_reward': cfg.normalize_reward, 'collect.record': cfg.collect.record is not None}
+    others = {
+        'normalize_reward': cfg.normalize_reward,
+        'nstep': cfg.get('nstep', 1) > 1,
+        'collect.record': cfg.collect.record is not None,
+    }
     name = next((name for name, is_set in others.items() if is_set), None)
     if not cfg.agent_rewards or name is None:
         return None

@@ -372,27 +372,84 @@ def test_rewards_of_agents_are_those_that_the_game_pays(policy: str, core: str |
     np.testing.assert_allclose(samples['advantage'], samples['return_'] - value, rtol=1e-4, atol=1e-4)
 
 
+ALONE: dict[str, dict[str, Any]] = {
+    'mappo': dict(learn=dict(batch_size=64, learning_rate=1e-2), collect=dict(n_sample=256)),
+    'maddpg_discrete': dict(
+        learn=dict(batch_size=64, learning_rate_actor=1e-2, learning_rate_critic=1e-2, update_per_collect=4),
+        collect=dict(n_sample=16),
+        policy_=dict(random_collect_size=500),
+    ),
+}
+"""Sections of policies whose agents may learn from rewards of their own."""
+
+
 @pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('name', ['mappo', pytest.param('maddpg_discrete', marks=pytest.mark.slow)])
 @pytest.mark.parametrize(('own', 'total'), [(False, 6.0), (True, 2.0)])
-def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(own: bool, total: float) -> None:
+def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(
+    name: str, own: bool, total: float
+) -> None:
     game = 'agent_games:dilemma'
-    policy = trained_in_two_steps(
-        'mappo',
-        0,
-        game,
-        model=dict(encoder_hidden_size_list=[16]),
-        learn=dict(batch_size=64, learning_rate=1e-2),
-        collect=dict(n_sample=256),
-        policy_=dict(agent_rewards=own),
-        max_env_step=6000,
-    )
+    sections = copy.deepcopy(ALONE[name])
+    sections['policy_'] = sections.get('policy_', {}) | dict(agent_rewards=own)
+    model = dict(encoder_hidden_size_list=[16])
+    policy = trained_in_two_steps(name, 0, game, model=model, max_env_step=5000, **sections)
     assert best_return(policy, game) == total
 
 
-@pytest.mark.parametrize('options', [dict(normalize_reward=True), dict(collect=dict(record='steps.npz'))])
+@pytest.mark.parametrize('twin', [False, True])
+@pytest.mark.parametrize('policy', ['maddpg', 'maddpg_discrete'])
+def test_each_agent_with_rewards_of_its_own_has_a_critic_that_it_alone_follows(
+    policy: str, twin: bool
+) -> None:
+    spec = spec_of_team(**(CROWD if policy in BY_CHOICES else BOXES))
+    cfg = dict(type=policy, agent_rewards=True, groups='separate', discount_factor=0.9)
+    learner: Any = create_policy(cfg | dict(model=dict(twin_critic=twin)), spec)
+    count = 1 + twin
+    action: Any = spec.action_space
+    data = Batch(
+        obs=random_obs(spec, 5, 1),
+        next_obs=random_obs(spec, 5, 2),
+        action=np.stack([action.sample() for _ in range(5)]).reshape(5, -1),
+        reward=np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32),
+        terminated=np.arange(5) % 3 == 0,
+    )
+    if policy in BY_CHOICES:
+        data = data.replace(action=(data['action'] - action.start).astype(np.uint8))
+    rows = learner.columns(data)
+    update, model = learner.update, learner.model
+    # critics
+    reached = numbers(update.targets.network['critic'](rows['next_obs'], update.next_action(rows)))
+    value = numbers(model.critic(rows['obs'], rows['action']))
+    loss = 0.0
+    for agent in range(3):
+        own = slice(agent * count, (agent + 1) * count)
+        wanted = data['reward'][:, agent] + 0.9 * ~data['terminated'] * reached[own].min(0)
+        loss += np.square(wanted - value[own]).mean(1).sum()
+    np.testing.assert_allclose(float(update.critic_loss(rows).value.detach()), loss, rtol=1e-4)
+    # actors
+    with torch.no_grad():
+        for parameter in model.critic.nets[count].parameters():
+            parameter.zero_()
+    update.actor_loss(rows).value.backward()
+    moves = [
+        any(bool(p.grad.any()) for p in [*net.parameters(), *head.parameters()])
+        for net, head in zip(model.actor.agents.nets, model.actor.agents.heads, strict=True)
+    ]
+    assert moves == [True, False, True], 'the critic of the second agent has no slope'
+
+
+@pytest.mark.parametrize(
+    'options',
+    [
+        dict(type='mappo', normalize_reward=True),
+        dict(type='mappo', collect=dict(record='steps.npz')),
+        dict(type='maddpg_discrete', nstep=3),
+    ],
+)
 def test_rewards_of_agents_beside_what_needs_one_reward_are_an_error(options: dict[str, Any]) -> None:
     with raises(ConfigError):
-        create_policy(dict(type='mappo', agent_rewards=True, **options), spec_of_team(**CROWD))
+        create_policy(dict(agent_rewards=True, **options), spec_of_team(**CROWD))
 
 
 def test_a_mixer_needs_the_reward_of_the_team() -> None:
