@@ -51,6 +51,7 @@ CHECKED_STEPS = 8
 
 LARGEST_REWARD = float(np.finfo(np.float32).max)
 """Rewards are stored as float32."""
+LARGEST_SQUARE = LARGEST_REWARD**2
 
 Place = Callable[[int], tuple[int, int]]
 """Returns the running episode of an env and its last env step."""
@@ -290,7 +291,7 @@ def check_values(step: TimeStep, spec: EnvSpec, place: Place) -> None:
         NonFiniteError: With the env, its episode and step, and the value.
         ActionMaskError: If a mask has other values than 0 and 1, or allows no action although the episode continues.
     """
-    if not np.vdot(step.reward, step.reward) < LARGEST_REWARD**2:
+    if not np.vdot(step.reward, step.reward) < LARGEST_SQUARE:
         _check_each('reward', step.reward, step.env_id, place, LARGEST_REWARD)
     if not is_finite(step.obs):
         _check_each('obs', step.obs, step.env_id, place)

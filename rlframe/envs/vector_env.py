@@ -11,7 +11,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data.observation import BAD_OBS, any_action, pack, pack_into, zero_obs
-from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep, spec_of
+from rlframe.data.timestep import NO_INFO, Array, BoolArray, EnvSpec, IntArray, TimeStep, is_finite, spec_of
 from rlframe.envs import contract
 from rlframe.envs.base_env import EnvFactory, acting_by_rows, picture_of, seed_spaces
 from rlframe.envs.env_manager import BaseEnvManager
@@ -113,7 +113,7 @@ class VectorEnvManager(IEnvManager):
             waiting = np.zeros(self.env_num, bool)
             waiting[self._ready] = True
             waiting[ids] = False
-            self._ready = np.flatnonzero(waiting)
+            (self._ready,) = waiting.nonzero()
             if len(self._ready) == 0:
                 self._take_first_obs('step()', self._action)
                 self._ready = self._all
@@ -209,7 +209,7 @@ class VectorEnvManager(IEnvManager):
         self._episodes.steps[env_id] += 1
         step = TimeStep(obs, reward, terminated, truncated, infos or (NO_INFO,) * len(env_id), env_id)
         contract.check_values(step, self.spec, self._episodes.place)
-        if not whole:
+        if not whole and (self.obs.dtype.names or not is_finite(self.obs)):
             waited = np.ones(self.env_num, bool)
             waited[env_id] = False
             others = np.flatnonzero(waited)  # they start an episode, instead of a step

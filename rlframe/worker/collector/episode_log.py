@@ -250,7 +250,8 @@ class EpisodeLog:
         else:
             self._return[env_id] += step.timestep.reward
             self._length[env_id] += 1
-            self.forget(step.abnormal)
+            if len(step.abnormal):
+                self.forget(step.abnormal)
         # ended episodes
         ended = step.finished
         if len(ended) == 0:

@@ -137,11 +137,7 @@ class SampleSerialCollector(SerialCollector):
             step = self._rollout.step(self._behind(steps), **settings)
             self._record(step, stamp, levels, target)
             if len(step.finished):
-                self._episode_start = np.where(
-                    np.isin(np.arange(self._env.env_num), step.finished),
-                    self._recorder.samples_per_env(),
-                    self._episode_start,
-                )
+                self._episode_start[step.finished] = self._recorder.samples_per_env()[step.finished]
         samples: Batch = self._policy.get_train_sample(self._recorder.take_block())
         return samples
 
