@@ -38,8 +38,7 @@ MAY_IMPORT = {
     'remote': (*BASE, 'data', 'run'),
     'pipeline': (
         *BASE, 'data', 'run', 'config', 'display', 'policy', 'policy.parts', 'reward_model', 'worker', 'worker.collector',
-        'worker.hooks',
-        'worker.learner', 'worker.replay_buffer', 'remote',
+        'worker.evaluator', 'worker.hooks', 'worker.learner', 'worker.replay_buffer', 'remote',
     ),
     'parallel.transport': (*BASE, 'data', 'remote'),
     'parallel.coordinator': (*BASE, 'data', 'run', 'config', 'parallel.transport'),

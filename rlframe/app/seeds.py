@@ -1,4 +1,4 @@
-"""Trains one config on several seeds at a time, each in a process of its own, and averages their scores."""
+"""Trains one config on several seeds at a time, in processes of their own or stacked in one, and averages their scores."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import queue
 import re
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -93,11 +94,12 @@ def parse_seeds(text: str) -> list[int]:
     return seeds
 
 
-def train_seeds(
+def train_seeds(  # noqa: PLR0913  # each is given by name
     pair: Any,
     seeds: Sequence[int],
     *,
     jobs: int | None = None,
+    stacked: bool = False,
     overrides: Sequence[str] | Mapping[str, Any] = (),
     resume: bool = False,
     home: str | Path | None = None,
@@ -105,7 +107,7 @@ def train_seeds(
     should_stop: Callable[[], bool] | None = None,
     **given: Any,
 ) -> list[SeedRun]:
-    """Trains a config on several seeds, each in a process that ends with this one.
+    """Trains a config on several seeds, in processes that end with this one.
 
     A seed that fails does not stop the others.
 
@@ -114,6 +116,8 @@ def train_seeds(
         seeds: The seeds.
         jobs: Processes at a time; by default, as many as there are cores for the torch threads of each
             (``num_threads``).
+        stacked: Whether seeds share a process, an equal part of them in each, and make their updates and evaluations together;
+            otherwise each has a process of its own.
         overrides: ``key=value`` texts, or a dict of dotted keys and values.
         resume: Whether to resume the newest run of each seed in ``home``, if there is one.
         home: Folder that gets a run folder for each seed; None: the working directory.
@@ -125,8 +129,8 @@ def train_seeds(
         The runs, in the order of the seeds.
 
     Raises:
-        ConfigError: If the config is invalid, or its policy cannot act in its env, or ``home`` is a file or a run folder;
-            then nothing was started.
+        ConfigError: If the config is invalid, or its policy cannot act in its env or be stacked, or ``home`` is a file or a run
+            folder; then nothing was started.
     """
     if jobs is not None and jobs < 1:
         raise ConfigError('bad value', where='--jobs', got=jobs, expected='an int >= 1')
@@ -136,23 +140,32 @@ def train_seeds(
     cfgs = [compile_config(main, create, overrides=overrides, seed=seed, **given) for seed in seeds]
     check_serial(cfgs[0])
     build.check_policy(cfgs[0], build.make_factory(cfgs[0]).spec)
+    if stacked:
+        from rlframe.pipeline.stacked_seeds import check_seeds
+
+        check_seeds(cfgs[0])
     at_a_time = jobs or max(usable_cores() // cfgs[0].num_threads, 1)
     place = None if home is None else str(home_of_runs(home))
-    data = [to_child((cfg, resume, place), 'config') for cfg in cfgs]
-    return _Team(seeds, data, at_a_time).train(on_change, should_stop)
+    # the seeds of each process
+    count = min(at_a_time, len(seeds)) if stacked else len(seeds)
+    shares = [list(range(i, len(seeds), count)) for i in range(count)]
+    data = [to_child(([cfgs[i] for i in share], resume, place), 'config') for share in shares]
+    return _Team(seeds, shares, data, at_a_time).train(on_change, should_stop)
 
 
 class _Team:
-    """The processes of several seeds."""
+    """The processes of several seeds; ``shares`` are the places of the seeds of each, and ``data`` what it reads."""
 
-    def __init__(self, seeds: Sequence[int], data: Sequence[bytes], jobs: int) -> None:
+    def __init__(
+        self, seeds: Sequence[int], shares: Sequence[Sequence[int]], data: Sequence[bytes], jobs: int
+    ) -> None:
         self.runs = [SeedRun(seed) for seed in seeds]
-        self._data, self._jobs = data, jobs
+        self._shares, self._data, self._jobs = shares, data, jobs
         self._children: dict[int, tuple[ChildProcess, float]] = {}
         self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 
     def train(self, on_change: OnChange | None, should_stop: Callable[[], bool] | None) -> list[SeedRun]:
-        waiting = list(range(len(self.runs)))
+        waiting = list(range(len(self._shares)))
         deadline = math.inf
         try:
             while waiting or self._children:
@@ -179,19 +192,23 @@ class _Team:
         return self.runs
 
     def _start(self, index: int) -> None:
-        run = self.runs[index]
+        runs = [self.runs[i] for i in self._shares[index]]
+        places = {run.seed: i for i, run in zip(self._shares[index], runs, strict=True)}
+        names = '-'.join(str(run.seed) for run in runs)
 
         def take(line: str) -> bool:
             is_message = line.startswith(MESSAGE)
             if is_message:
-                self._messages.put((index, json.loads(line.removeprefix(MESSAGE))))
+                facts = json.loads(line.removeprefix(MESSAGE))
+                self._messages.put((places[facts.pop('seed')], facts))
             return is_message
 
         try:
-            child = ChildProcess(f'rlframe-seed-{run.seed}', 'rlframe.app.seeds', (), self._data[index], take)
+            child = ChildProcess(f'rlframe-seed-{names}', 'rlframe.app.seeds', (), self._data[index], take)
         except OSError as error:
-            raise WorkerLostError(f'no process could be started for seed {run.seed}: {error}') from error
-        run.state = 'running'
+            raise WorkerLostError(f'no process could be started for seed {names}: {error}') from error
+        for run in runs:
+            run.state = 'running'
         self._children[index] = child, monotonic()
 
     def _read_messages(self) -> None:
@@ -208,49 +225,85 @@ class _Team:
 
     def _reap(self, is_stopping: bool) -> None:
         for index, (child, start) in list(self._children.items()):
-            run = self.runs[index]
+            runs = [self.runs[i] for i in self._shares[index]]
             how = child.ended
-            run.seconds = monotonic() - start
+            for run in runs:
+                run.seconds = monotonic() - start if run.state == 'running' else run.seconds
             if how is None:
                 continue
             child.end(0)  # and its own children
             self._read_messages()
             del self._children[index]
-            if run.state == 'running':
-                run.state = 'interrupted' if is_stopping else 'failed'
-                run.error = '' if is_stopping else how or 'it ended without a result'
+            for run in runs:
+                if run.state == 'running':
+                    run.state = 'interrupted' if is_stopping else 'failed'
+                    run.error = '' if is_stopping else how or 'it ended without a result'
 
 
 def main() -> None:
-    """Trains one seed in its own process, by the config on stdin, and reports to the parent.
+    """Trains seeds in a process of theirs, by the configs on stdin, and reports to the parent; several are stacked.
 
-    Stdin also says whether to resume the newest run of the config, and the folder of the runs. SIGTERM saves the run and ends it.
+    Stdin also says whether to resume the newest run of each config, and the folder of the runs. SIGTERM saves the runs and ends
+    them.
     """
-    from rlframe.pipeline.training import run_until
-
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    cfgs, resumes, place = from_parent(sys.stdin.buffer.read())
+    if len(cfgs) > 1:
+        _train_stacked(cfgs, resumes, place, stopped)
+        return
     try:
-        cfg, resumes, place = from_parent(sys.stdin.buffer.read())
-        with exits_as_errors(), _pipeline(cfg, resumes, place) as pipeline:
-            last = monotonic()
-
-            def is_over() -> bool:
-                nonlocal last
-                if monotonic() - last > MESSAGE_SECONDS:
-                    last = monotonic()
-                    _send(pipeline, 'running')
-                return bool(stopped)
-
-            _send(pipeline, 'running')
-            if not pipeline.complete:
-                run_until(pipeline, is_over)
-            outcome = 'not solved' if pipeline.evaluator.goal else 'done'
-            outcome = 'solved' if pipeline.solved else outcome
-            _send(pipeline, 'interrupted' if stopped else outcome)
+        with exits_as_errors(), _pipeline(cfgs[0], resumes, place) as pipeline:
+            _train(pipeline, stopped)
     except RLFrameError as error:
-        sys.stderr.write(f'\nrlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
+        sys.stderr.write(f'\nrlframe: {_in_one_line(error)}\n')
         sys.exit(error.exit_code)
+
+
+def _train_stacked(
+    cfgs: Sequence[ExperimentConfig], resumes: bool, place: str | None, stopped: Sequence[int]
+) -> None:
+    """Trains seeds together; one that fails leaves, and tells the parent why."""
+    from rlframe.pipeline.stacked_seeds import StackedSeeds
+
+    together = StackedSeeds(cfgs[0])
+
+    def train(cfg: ExperimentConfig) -> None:
+        try:
+            with exits_as_errors(), _pipeline(cfg, resumes, place) as pipeline:
+                together.join(pipeline)
+                _train(pipeline, stopped)
+        except Exception as error:  # of this seed alone
+            if not isinstance(error, RLFrameError):
+                traceback.print_exc()
+            _tell({'seed': cfg.seed, 'state': 'failed', 'error': _in_one_line(error)})
+
+    together.run([partial(train, cfg) for cfg in cfgs])
+
+
+def _in_one_line(error: Exception) -> str:
+    return f'{type(error).__name__}: {" ".join(str(error).split())}'
+
+
+def _train(pipeline: SerialPipeline, stopped: Sequence[int]) -> None:
+    """Trains a run until its end, or until something is in ``stopped``, and tells the parent of it."""
+    from rlframe.pipeline.training import run_until
+
+    last = monotonic()
+
+    def is_over() -> bool:
+        nonlocal last
+        if monotonic() - last > MESSAGE_SECONDS:
+            last = monotonic()
+            _send(pipeline, 'running')
+        return bool(stopped)
+
+    _send(pipeline, 'running')
+    if not pipeline.complete:
+        run_until(pipeline, is_over)
+    outcome = 'not solved' if pipeline.evaluator.goal else 'done'
+    outcome = 'solved' if pipeline.solved else outcome
+    _send(pipeline, 'interrupted' if stopped else outcome)
 
 
 def _pipeline(cfg: ExperimentConfig, resumes: bool, place: str | None) -> SerialPipeline:
@@ -269,6 +322,7 @@ def _pipeline(cfg: ExperimentConfig, resumes: bool, place: str | None) -> Serial
 def _send(pipeline: SerialPipeline, state: str) -> None:
     """Tells the parent the progress of a run."""
     facts = {
+        'seed': pipeline.cfg.seed,
         'state': state,
         'folder': str(pipeline.folder),
         'envstep': pipeline.progress.envstep,
@@ -276,4 +330,9 @@ def _send(pipeline: SerialPipeline, state: str) -> None:
         'mean_return': float(pipeline.collector.mean_return()),
         'score': float(pipeline.evaluator.score),
     }
+    _tell(facts)
+
+
+def _tell(facts: Mapping[str, Any]) -> None:
+    """Tells the parent fields of the ``SeedRun`` of a seed."""
     os.write(1, f'\n{MESSAGE}{json.dumps(facts)}\n'.encode())

@@ -64,6 +64,7 @@ def _check(args: Args) -> None:
             '--policy goes with --env or --data; a config names its policy itself (policy.type=...)',
         ),
         (args.jobs and not args.seeds, '--jobs goes with --seeds'),
+        (args.stacked and not args.seeds, '--stacked goes with --seeds'),
         (
             args.seeds and goes_on,
             '--resume DIR and --seeds do not go together; --resume auto continues the run of each seed',
@@ -207,6 +208,7 @@ def _train_seeds(args: Args) -> int:
             pair,
             seeds,
             jobs=args.jobs,
+            stacked=args.stacked,
             overrides=args.overrides,
             resume=args.resume is not None,
             home=args.out,

@@ -94,7 +94,8 @@ KINDS = (
     ),
     seed("experiment (default: the config's, else 0)"),
     arg('--seeds', 'one run for each of these seeds, such as 0-4 or 0,3,7, in processes', 'SEEDS'),
-    arg('--jobs', 'with --seeds: runs at a time (default: as many as the cores allow)', 'N', type=count),
+    arg('--jobs', 'with --seeds: processes at a time (default: as many as the cores allow)', 'N', type=count),
+    flag('--stacked', 'with --seeds: seeds share a process, and make their updates and evaluations together'),
     arg(
         '-m --mode',
         'serial (the default): all in this process; parallel: a coordinator here, which starts a learner and collectors;'

@@ -79,6 +79,7 @@ class CrossQUpdate(SACUpdate):
     """SAC with batch norm and without target networks, by means or quantiles of the return."""
 
     needs_whole_batch = True
+    why_alone = 'keeps running statistics of its batches'
     mode = {'is_training': True}
     target_parts: tuple[str, ...] = ()
 
@@ -172,6 +173,7 @@ class XQCUpdate(SACUpdate):
     """SAC with batch norm, weights of length 1 and categorical critics."""
 
     needs_whole_batch = True
+    why_alone = 'keeps running statistics of its batches'
     mode = {'is_training': True}
     follows_actor = False
 

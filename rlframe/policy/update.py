@@ -16,7 +16,7 @@ from rlframe.utils.lazy import torch
 from rlframe.utils.schema import COUNT, DICT, check_state, part
 
 if TYPE_CHECKING:
-    from rlframe.policy.parts.ranks import Ranks
+    from rlframe.policy.parts.ranks import Ranks, Step
 
 
 class Loss(NamedTuple):
@@ -58,6 +58,8 @@ class Update:
     """Columns of a batch that losses read, where there are such."""
     needs_whole_batch = False
     """Whether several learners cannot share a batch, as its rows are not learned from independently."""
+    why_alone = ''
+    """Why it cannot be made together with those of other seeds, as the end of a sentence about it; '' if it can."""
     targets: Targets | None = None
     """The target network, discounts and priorities of an update that learns from replayed transitions."""
 
@@ -70,6 +72,8 @@ class Update:
         """Updates so far."""
         self.ranks: Ranks | None = None
         """The learners that share each update; None: there is one."""
+        self.together: Callable[[Step, Rows, bool], Metrics] | None = None
+        """Makes an update together with those of other seeds, by a function that makes it alone; None: it is made alone."""
 
     def init_learn(self) -> None:
         """Makes what only learning needs: optimizers, target networks; called once."""

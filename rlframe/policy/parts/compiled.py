@@ -388,7 +388,8 @@ class TrainStep:
     def __call__(self, rows: Rows) -> Metrics:
         """Makes the next update by the columns of a batch, and returns the values to log."""
         update = self._update
-        step = self._step if update.ranks is None else partial(update.ranks.step, self._step)
+        together = update.together if update.ranks is None else update.ranks.step
+        step = self._step if together is None else partial(together, self._step)
         with self._drawing():
             metrics = step(rows, update.turn)
         update.updates += 1

@@ -135,7 +135,8 @@ class Optimizer:
         self._names, self._parameters = list(trained), list(trained.values())
         self._rate = rate
         self._schedule = schedule_of(cfg[rate])
-        self._clip = cfg['grad_clip_norm']
+        self.clip = cfg['grad_clip_norm']
+        """Largest norm of a gradient; None: it is not limited."""
         self._eps, self._beta1 = cfg.get('adam_eps', 1e-8), cfg.get('adam_beta1', BETAS[0])
         self.learning_rate = self._schedule(0)
         """Step size at present."""
@@ -143,21 +144,23 @@ class Optimizer:
         self._rate_now: Any = self.learning_rate  # a number, or the tensor that a graph reads
         self._mean = [torch.zeros_like(p) for p in self._parameters]
         self._square = [torch.zeros_like(p) for p in self._parameters]
-        # the step counts of all parameters, if one kernel can step them all
-        self._counts: torch.Tensor | None = None
+        self.counts: torch.Tensor | None = None
+        """Step counts of all parameters, if one kernel can step them all."""
         if len({(p.device, p.dtype) for p in self._parameters}) == 1:
             size = len(self._parameters)
             device = self._parameters[0].device
-            self._counts = torch.zeros(size, dtype=torch.float32, device=device)
-            self._steps = list(self._counts.unbind())
+            self.counts = torch.zeros(size, dtype=torch.float32, device=device)
+            self._steps = list(self.counts.unbind())
         else:
             self._steps = [torch.zeros((), dtype=torch.float32, device=p.device) for p in self._parameters]
         self._is_rmsprop = cfg.get('optimizer') == 'rmsprop'
         self._nan_policy = cfg.get('nan_policy', 'raise')
         watches = self._nan_policy != 'ignore' and self._parameters
-        self._guard = FiniteGuard(self._parameters[0].device) if watches else None
+        self.guard = FiniteGuard(self._parameters[0].device) if watches else None
+        """Tells whether updates are finite; None: nobody asks."""
         self._watched: tuple[dict[str, torch.Tensor], list[Any]] = {}, []
-        self._unit_rows = [weight for layer in module.modules() for weight in getattr(layer, 'unit_rows', ())]
+        self.unit_rows = [weight for layer in module.modules() for weight in getattr(layer, 'unit_rows', ())]
+        """Weights whose rows have norm 1."""
         self.skipped = 0
         """Updates that were not done because they were not finite."""
         self.ranks: Any = None
@@ -177,39 +180,60 @@ class Optimizer:
         backward(loss, self._parameters)
         trained = self._parameters
         gradients = list(map(GRADIENT, trained))
-        mean, square, steps = self._mean, self._square, self._steps
+        mean, square, steps, counts = self._mean, self._square, self._steps, self.counts
         if type(None) in map(type, gradients):  # parameters that the loss does not depend on
             used = [i for i, gradient in enumerate(gradients) if gradient is not None]
             trained, gradients = [trained[i] for i in used], [gradients[i] for i in used]
             mean, square, steps = ([part[i] for i in used] for part in (mean, square, steps))
+            counts = None
         if self.ranks is not None:
             loss = self.ranks.average(loss, gradients)
-        if self._guard is not None:
+        if self.guard is not None:
             losses = {'total_loss': loss.detach()}
             for name, part in parts.items():
                 losses[name] = part.detach()
             self._watched = losses, gradients
-            if self._guard.look(losses['total_loss'], gradients):
-                self._refuse(1, losses, gradients)
+            if self.guard.look(losses['total_loss'], gradients):
+                self.refuse(1, losses, gradients)
                 return
         self._limit(trained, gradients)
+        self.move(trained, gradients, mean, square, steps, counts)
+        if self.unit_rows:
+            from rlframe.model.core import to_unit_rows
+
+            to_unit_rows(self.unit_rows)
+        if self._device_rate is None and self.guard is not None and not self.guard.answers_at_once:
+            self.check()
+
+    @property
+    def lists(self) -> tuple[Tensors, Tensors, Tensors, Tensors]:
+        """The parameters, and the two moments and the step count of each, which are changed in place."""
+        return self._parameters, self._mean, self._square, self._steps
+
+    def move(
+        self,
+        trained: Tensors,
+        gradients: Tensors,
+        mean: Tensors,
+        square: Tensors,
+        steps: Tensors,
+        counts: torch.Tensor | None,
+    ) -> None:
+        """Moves parameters by their gradients; moments and step counts are those of ``lists``.
+
+        ``counts`` has all of the step counts, and nothing else; None: there is no such tensor.
+        """
         with torch.no_grad():
             if self._is_rmsprop:
                 self._step_rmsprop(trained, gradients, square, steps)
             else:
-                self._step_adam(trained, gradients, mean, square, steps)
-            if self._unit_rows:
-                from rlframe.model.core import to_unit_rows
-
-                to_unit_rows(self._unit_rows)
-        if self._device_rate is None and self._guard is not None and not self._guard.answers_at_once:
-            self.check()
+                self._step_adam(trained, gradients, mean, square, steps, counts)
 
     def _limit(self, trained: Tensors, gradients: Tensors) -> None:
         """Scales gradients whose norm is above the limit, if there is one."""
-        if self._clip is not None:
+        if self.clip is not None:
             norm = torch.nn.utils.get_total_norm(gradients)
-            torch.nn.utils.clip_grads_with_norm_(trained, self._clip, norm)
+            torch.nn.utils.clip_grads_with_norm_(trained, self.clip, norm)
 
     def check(self) -> None:
         """Reports updates on a GPU that were not finite, now and then; it is called after each update there.
@@ -217,24 +241,24 @@ class Optimizer:
         Raises:
             NonFiniteError: If there are some, and ``nan_policy`` is ``raise``.
         """
-        if self._guard is not None and (bad := self._guard.count()):
-            self._refuse(bad, *self._watched)
+        if self.guard is not None and (bad := self.guard.count()):
+            self.refuse(bad, *self._watched)
 
-    def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Tensors) -> None:
-        mean, square, steps = states
-        found = None if self._guard is None or self._guard.answers_at_once else self._guard.found
+    def _step_adam(self, trained: Tensors, gradients: Tensors, *states: Any) -> None:
+        mean, square, steps, counts = states
+        found = None if self.guard is None or self.guard.answers_at_once else self.guard.found
         adam: Any = torch._fused_adam_
-        if self._counts is None or len(trained) < len(self._parameters):
+        if counts is None:
             adam = partial(torch_adam.adam, fused=True)  # also for several dtypes; counts the steps itself
         else:
-            self._counts += 1 if found is None else 1 - found
+            counts += 1 if found is None else 1 - found
         lists: Any = trained, gradients, mean, square, [], steps
         numbers = {'beta1': self._beta1, 'beta2': BETAS[1], 'lr': self._rate_now, 'eps': self._eps}
         adam(*lists, **numbers, amsgrad=False, weight_decay=0.0, maximize=False, found_inf=found)
 
     def _step_rmsprop(self, trained: Tensors, gradients: Tensors, square: Tensors, steps: Tensors) -> None:
         """Does the step; on a GPU, all is as before if the update is not finite, without waiting for the result."""
-        found = None if self._guard is None or self._guard.answers_at_once else self._guard.found
+        found = None if self.guard is None or self.guard.answers_at_once else self.guard.found
         changed = [*trained, *square, *steps]
         before = [] if found is None else [tensor.clone() for tensor in changed]
         lists: Any = trained, gradients, square, [], [], steps
@@ -246,14 +270,14 @@ class Optimizer:
             for tensor, old in zip(changed, before, strict=True):
                 tensor.copy_(torch.where(is_bad, old, tensor))
 
-    def _refuse(
+    def refuse(
         self, count: int, losses: Mapping[str, torch.Tensor], gradients: Sequence[torch.Tensor]
     ) -> None:
         """Raises the error about updates that are not finite, or counts them."""
         self.skipped += count
         norm = float(torch.nn.utils.get_total_norm(gradients))
         values = ', '.join(f'{name} {float(loss):.6g}' for name, loss in losses.items())
-        at_once = self._guard is not None and self._guard.answers_at_once
+        at_once = self.guard is not None and self.guard.answers_at_once
         when = 'not finite' if at_once else f'{count} of the last {READ_EVERY} updates not finite; now'
         message = f'{when}: {values}, gradient norm {norm:.6g}, learning rate {self.learning_rate:g}'
         if self._nan_policy == 'skip':
@@ -269,8 +293,8 @@ class Optimizer:
     def metrics(self) -> dict[str, Any]:
         """Returns the values to log of the last update."""
         found: dict[str, Any] = {'cur_lr': self.learning_rate}
-        if self._guard is not None and self._nan_policy == 'skip':
-            found['skipped_share'] = self._guard.found.clone()
+        if self.guard is not None and self._nan_policy == 'skip':
+            found['skipped_share'] = self.guard.found.clone()
         return found
 
     def set_envstep(self, envstep: int) -> None:
@@ -289,8 +313,8 @@ class Optimizer:
 
     def forget(self) -> None:
         """Forgets updates that were not finite and not reported yet."""
-        if self._guard is not None:
-            self._guard.forget()
+        if self.guard is not None:
+            self.guard.forget()
 
     def state_dict(self) -> dict[str, Any]:
         """Returns Adam's moments and step count of each parameter."""

@@ -75,6 +75,8 @@ class Clips:
 
     def end(self, env_id: int, number: int, return_: float) -> None:
         """Ends the running episode of an env, the ``number``-th that counts."""
+        if not (self._running or self._ended):  # nothing is filmed
+            return
         self._ended.append(Clip(return_, (env_id, number), self._running.pop(env_id, [])))
         self._ended.sort(key=lambda clip: clip[:2])
         missing = self._n_episode - len(self._ended)

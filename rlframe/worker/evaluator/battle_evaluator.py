@@ -48,7 +48,7 @@ class BattleInteractionSerialEvaluator(InteractionSerialEvaluator):
         """Takes over other policies, and measures the first; or resets the present ones."""
         super().reset_policy(None if _policy is None else JointPolicy(_policy))
 
-    def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
+    def _play(self, episodes: int, render: bool, settings: Mapping[str, Any]) -> EvaluatedEpisodes:
         self._env.launch()
         env_num = self._env.env_num
         self._policy.assign_players(self._env.spec, env_num)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Literal
 
@@ -158,6 +158,8 @@ class InteractionSerialEvaluator(ISerialEvaluator):
 
     _cfg: InteractionConfig
 
+    together: Callable[[InteractionSerialEvaluator, int, Mapping[str, Any]], Any] | None = None
+    """Plays so many episodes together with the evaluators of other seeds, with arguments of ``forward``; None: it plays alone."""
     _running: EvaluatedEpisodes | None = None
     _warned = False
     _filming = False
@@ -203,12 +205,13 @@ class InteractionSerialEvaluator(ISerialEvaluator):
         if self._env is None or self._policy is None or not episodes:
             raise ValueError('eval needs an env, a policy and n_episode')
         render = force_render or self._should_render(train_iter, envstep)
+        settings = dict(policy_kwargs or {})
         start = perf_counter()
         with preserved_rng(), named_during('evaluation'):
-            try:
-                played = self._play(int(episodes), render, dict(policy_kwargs or {}))
-            finally:
-                self._running = None
+            if self.together is None or render:
+                played = self.play(int(episodes), render, settings)
+            else:
+                played = self.together(self, int(episodes), settings)
         info = played.result()
         self._report(info, perf_counter() - start, train_iter, envstep)
         self._warn_once(played.warning())
@@ -240,7 +243,14 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             fps = self._env.spec.render_fps or DEFAULT_FPS
             writer.add_films(monitor.clips.films(), envstep, fps)
 
-    def _play(self, episodes: int, render: bool, settings: dict[str, Any]) -> EvaluatedEpisodes:
+    def play(self, episodes: int, render: bool, settings: Mapping[str, Any]) -> EvaluatedEpisodes:
+        """Plays episodes and returns them; ``render``: whether to film them; ``settings``: further arguments of ``forward``."""
+        try:
+            return self._play(episodes, render, settings)
+        finally:
+            self._running = None
+
+    def _play(self, episodes: int, render: bool, settings: Mapping[str, Any]) -> EvaluatedEpisodes:
         # begin
         env = self._env
         env.launch()
@@ -295,7 +305,11 @@ class InteractionSerialEvaluator(ISerialEvaluator):
             self._running.monitor.update_video({int(i): self._env.render(int(i)) for i in last})
         self._begun[env_id] += 1
         number = (self._begun[env_id] - 1) * len(self._begun) + env_id
-        return [env_seed(self._seed, 0, int(k), self._purpose) for k in number]
+        return [self.seed_of(int(k)) for k in number]
+
+    def seed_of(self, number: int) -> int:
+        """Returns the seed of an episode of the fixed list."""
+        return env_seed(self._seed, 0, number, self._purpose)
 
     def status(self) -> str:
         return f'evaluating: {self._running.progress()}' if self._running is not None else ''

@@ -42,7 +42,7 @@ class FakeChild:
         self._tell('running', math.nan)
 
     def _tell(self, state: str, score: float) -> None:
-        facts = {'state': state, 'folder': f'run{self.seed}', 'envstep': 50, 'train_iter': 5}
+        facts = {'seed': self.seed, 'state': state, 'folder': f'run{self.seed}', 'envstep': 50, 'train_iter': 5}
         line = MESSAGE + json.dumps({**facts, 'mean_return': math.nan, 'score': score})
         assert self._on_line(line)
         assert not self._on_line('noise of an env')

@@ -212,7 +212,7 @@ def test_batches_of_ever_new_sizes_are_an_error_instead_of_ever_more_memory() ->
 
 def test_updates_that_are_not_finite_are_reported_by_replays(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make('bc')
-    monkeypatch.setattr(policy.update.optimizers['model']._guard, 'answers_at_once', False)
+    monkeypatch.setattr(policy.update.optimizers['model'].guard, 'answers_at_once', False)
     graphed(policy)
     with raises(NonFiniteError):
         for _ in range(READ_EVERY):

@@ -128,7 +128,7 @@ def test_ignored_update_is_done() -> None:
 def test_answer_that_comes_later_still_keeps_the_parameters(kind: str, monkeypatch: Any) -> None:
     """The way of a GPU: the step itself does nothing, and the host looks at every hundredth update."""
     module, optimizer = optimizer_of(optimizer=kind)
-    monkeypatch.setattr(optimizer._guard, 'answers_at_once', False)
+    monkeypatch.setattr(optimizer.guard, 'answers_at_once', False)
     for _ in range(READ_EVERY - 3):
         optimizer.step(loss_of(module))
     before = state_of(module, optimizer)
