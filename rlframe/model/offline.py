@@ -32,6 +32,13 @@ def of_most(value: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
     return actions.gather(1, index).squeeze(1)
 
 
+def of_several(net: Any, features: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+    """Returns what a network makes of features, [B, F], with each of several rows behind them, [B, K, R]: float32 [B, K, A]."""
+    several = features[:, None].expand(-1, read.shape[1], -1)
+    output: torch.Tensor = net(torch.cat([several, read], 2).flatten(0, 1))
+    return output.unflatten(0, (-1, read.shape[1]))
+
+
 class NormalActor(nn.Module):
     """A Gaussian whose mean is in [-1, 1], and whose log standard deviation, 0 at first, is a parameter.
 
@@ -138,17 +145,14 @@ class BCQNet(QAC):
 
     def decoded(self, features: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
         """Returns the actions of latent numbers [B, K, L] of each observation, float32 [B, K, A]."""
-        several = features[:, None].expand(-1, latents.shape[1], -1)
-        action: torch.Tensor = self.vae.decode(torch.cat([several, latents], 2))
-        return action
+        return of_several(self.vae.decode, features, latents)
 
     def made(self, actor: Any, obs: Obs, latents: torch.Tensor) -> torch.Tensor:
         """Returns actions of latent numbers [B, K, L], float32 [B, K, A], changed by the actor or its target network."""
         with torch.no_grad():
             features = self.features_of(obs)
             action = self.decoded(features, latents.clamp(-LATENT_BOUND, LATENT_BOUND))
-        several = features[:, None].expand(-1, latents.shape[1], -1)
-        return (action + self.phi * actor(torch.cat([several, action], 2))).clamp(-1, 1)
+        return (action + self.phi * of_several(actor, features, action)).clamp(-1, 1)
 
     def forward(self, obs: Obs) -> torch.Tensor:
         """Returns the best of some actions that the data could hold, float32 [B, A]."""

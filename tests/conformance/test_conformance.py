@@ -7,35 +7,23 @@ import dataclasses
 import importlib
 import inspect
 import re
-from functools import reduce
 from typing import Any
 
 import numpy as np
 import pytest
+from page import PAGE, all_defaults, check_row, table, their_defaults
 from pairs import PAIRS, Pair
 from peers import Ours, Peer, float64
-from runs import ROOT
 
 from rlframe.errors import CheckpointMismatchError
-from rlframe.registry import POLICY_REGISTRY
 
-PAGE = ROOT / 'docs/conformance.md'
 TOLERANCE = 1e-6
 HINT = "needs the extra 'conformance': pip install -e '.[conformance]'"
 COLUMNS = {'advantage': 'advantages', 'return_': 'returns', 'log_prob': 'log_probs'}
 """Columns of training samples to theirs."""
-TABLE = PAGE.read_text(encoding='utf-8').partition('## Table')[2].partition('\n## ')[0]
-CELLS = [
-    [cell.strip() for cell in line.split('|')[1:-1]] for line in TABLE.splitlines() if line.startswith('| `')
-]
-ROWS = {row[0]: row for row in CELLS}
+ROWS = table('Table')
 FIRST = {pair.row: pair for pair in reversed(PAIRS)}
 """The pairs whose options the page names: the first of each row."""
-
-
-def options(text: str) -> dict[str, Any]:
-    """Returns the options of ours in a cell."""
-    return {name: ast.literal_eval(value) for name, value in re.findall(r'`policy\.([\w.]+)=([^`]+)`', text)}
 
 
 def largest_difference(pair: Pair, peer: Peer) -> tuple[float, str]:
@@ -92,26 +80,10 @@ def test_losses_and_weights_equal_theirs_and_would_not_without_an_option(
 def test_the_table_has_the_pairs_of_the_tests_and_our_defaults() -> None:
     assert ROWS.keys() == FIRST.keys()
     for name, pair in FIRST.items():
-        _, theirs, ours, arguments, compared, defaults, _ = ROWS[name]
-        assert theirs == f'`{pair.peer.partition(":")[2]}`'
-        assert options(ours) == pair.ours, name
-        assert arguments == ' '.join(f'`{key}={value!r}`' for key, value in pair.theirs.items()), name
-        logged = {own for own, _ in pair.losses.values()}
-        assert {
-            own for own in re.findall('`(.*?)`', compared) if own not in ROWS and own != 'ppo'
-        } == logged, name
-        fields = POLICY_REGISTRY.get(pair.policy).config_fields()
-        for key, value in options(defaults).items():
-            field = reduce(lambda section, part: section[part], key.split('.'), fields)
-            assert getattr(field, 'default', field) == value, f'{name}: {key}'
-        named = (
-            {**options(ROWS['`ppo`'][5]), **options(defaults)}
-            if 'as `ppo`' in defaults
-            else options(defaults)
-        )
-        named |= options(ROWS['`dqn`'][5]) if 'as `dqn`' in defaults else {}
+        check_row(pair, ROWS[name])
         switches = pair.ours.keys() - {'model.core', 'model.encoder_hidden_size_list'}
-        assert switches <= named.keys(), f'{name}: the page does not say that their defaults differ'
+        named = all_defaults(ROWS, name).keys()
+        assert switches <= named, f'{name}: the page does not say that their defaults differ'
 
 
 @pytest.mark.slow
@@ -121,8 +93,8 @@ def test_the_table_has_their_defaults(name: str) -> None:
     pytest.importorskip('sb3_contrib', reason=HINT)
     module, _, kind = FIRST[name].peer.partition(':')
     parameters = inspect.signature(getattr(importlib.import_module(module), kind)).parameters
-    for argument, value in re.findall(r'/ `(\w+)=([^`]+)`', ROWS[name][5]):
-        assert parameters[argument].default == ast.literal_eval(value), argument
+    for argument, value in their_defaults(ROWS[name][5]):
+        assert parameters[argument].default == value, argument
 
 
 @pytest.mark.slow
