@@ -191,7 +191,8 @@ def numbers_of(count: int, rows: Any) -> torch.Tensor:
 def choices_of(team: Team, obs: Any, action: torch.Tensor) -> torch.Tensor:
     """Returns what agents chose, int [B, A], one-hot, float32 [B, A, most]; the choices of absent agents are 0."""
     index = action.long().reshape(len(action), -1)
-    chosen = nn.functional.one_hot(index, max(team.outputs)).float()
+    classes = torch.arange(max(team.outputs), device=index.device)
+    chosen = (index.unsqueeze(2) == classes).float()  # torch's one_hot makes the host wait
     return chosen * present_of(team, obs, chosen[:, :, 0]).unsqueeze(2)
 
 

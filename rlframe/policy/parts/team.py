@@ -125,7 +125,8 @@ class Choices:
     def one_hot(self, action: torch.Tensor) -> torch.Tensor:
         """Maps choices, int [B, A], to float32 [B, S]."""
         index = action.long().reshape(len(action), -1)
-        each = [torch.nn.functional.one_hot(index[:, i], count) for i, count in enumerate(self.counts)]
+        classes = torch.arange(max(self.counts), device=index.device)
+        each = [index[:, i, None] == classes[:count] for i, count in enumerate(self.counts)]
         return torch.cat(each, 1).float()
 
     def noise(self, rng: np.random.Generator, count: int) -> Array:
