@@ -49,7 +49,8 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
     apart = _are_apart(heard)
     remarks = []
     if lost:
-        many = ', '.join(f'{agent} {total:g}' for agent, total in lost.items())
+        names = dict(zip(heard.possible_agents, team.agents, strict=True))
+        many = ', '.join(f'{names[agent]} {total:g}' for agent, total in lost.items())
         seen = f'agents are paid in steps in which they did not act, which the reward of the team leaves out: {many}'
         fix = (
             'Pay an agent in the last step in which it acts, or let it act on with supersuit.black_death_v3.'
@@ -67,13 +68,13 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
     return remarks, {'agents': _agents(team, heard), 'state': team.has_state}
 
 
-def _lost(heard: Listened) -> dict[str, float]:
+def _lost(heard: Listened) -> dict[Any, float]:
     """Returns the sums of the rewards of agents in steps in which they did not act, of those who had some."""
-    totals: dict[str, float] = {}
+    totals: dict[Any, float] = {}
     for acted, paid in heard.paid:
         for agent, reward in paid.items():
             if agent not in acted and reward:
-                totals[str(agent)] = totals.get(str(agent), 0.0) + reward
+                totals[agent] = totals.get(agent, 0.0) + reward
     return totals
 
 
@@ -87,7 +88,5 @@ def _are_apart(heard: Listened) -> bool | None:
 
 def _agents(team: Team, heard: Listened) -> dict[str, str]:
     """Returns the names of all agents, with ``comes and goes`` for those that did not act in every step."""
-    return {
-        str(name): '' if all(name in acted for acted, _ in heard.paid) else 'comes and goes'
-        for name in team.agents
-    }
+    always = [all(agent in acted for acted, _ in heard.paid) for agent in heard.possible_agents]
+    return {name: '' if stays else 'comes and goes' for name, stays in zip(team.agents, always, strict=True)}

@@ -307,6 +307,14 @@ class TupleGame:
         """Returns the action mask of each agent, if there are masks."""
         return {i: {ACTION_MASK: mask} for i, mask in enumerate(info.get(ACTION_MASK, ()))}
 
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What the env says of its pictures."""
+        return dict(self.env.metadata or {})
+
+    def render(self) -> Any:
+        return self.env.render()
+
     def close(self) -> None:
         self.env.close()
 

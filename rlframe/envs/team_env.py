@@ -74,7 +74,8 @@ class Team(Env):
         first = PaddedGame(first, game) if pad else first
         own = getattr(first, 'metadata', None) or {}
         self.metadata = {**Team.metadata, **{name: own[name] for name in SHOWN if name in own}}
-        agents = self.agents = list(first.possible_agents)
+        agents = list(first.possible_agents)
+        self.agents = [name if isinstance(name, str) else f'agent_{name}' for name in agents]
         """The names of the agents."""
         seen, action = spaces_of(first, agents, game)
         if not isinstance(action, spaces.Discrete | spaces.Box):
@@ -218,13 +219,13 @@ class Team(Env):
 
     def returns(self) -> dict[str, float]:
         """Returns the return of each agent so far, by its name."""
-        return {str(name): float(own) for name, own in zip(self.agents, self._returns, strict=True)}
+        return {name: float(own) for name, own in zip(self.agents, self._returns, strict=True)}
 
     def lines(self) -> list[str]:
         """Returns what each agent did and earned in the last step, and its return so far, a line for each."""
         return [self._line(i, name) for i, name in enumerate(self.agents)]
 
-    def _line(self, i: int, name: Any) -> str:
+    def _line(self, i: int, name: str) -> str:
         if i in self._acted:
             did = np.array2string(self._acted[i], precision=2, suppress_small=True)
             text = f'{did}, reward {self._rewards[i]:g}'
@@ -234,7 +235,7 @@ class Team(Env):
 
     def render(self) -> Any:
         """Returns what the game draws; below a picture, a line for each agent."""
-        drawn = self.running.game.render()
+        drawn = getattr(self.running.game, 'render', lambda: None)()
         if self.render_mode != 'rgb_array' or drawn is None:
             return drawn
         return with_caption(np.asarray(drawn), self.lines())
