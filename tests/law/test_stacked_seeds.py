@@ -16,6 +16,7 @@ from rlframe.errors import ConfigError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.stacked_seeds import StackedSeeds, check_seeds
 from rlframe.policy.parts.stacked import StackedUpdate
+from rlframe.worker.evaluator import InteractionSerialEvaluator
 
 UPDATES = 60
 PPO = 'cartpole_ppo', 'policy.collect.n_sample=96'
@@ -100,6 +101,23 @@ def test_each_seed_equals_its_run_alone(case: str, stacked: list[int], cwd: Path
     assert stacked == [3] * (found.facts[0][1] - 1)  # the first updates are made alone
     for cfg in cfgs[::2]:
         assert_same(found, alone(cfg), cfg.seed)
+
+
+def test_evaluations_that_are_due_together_are_played_in_one_rollout(
+    monkeypatch: pytest.MonkeyPatch, cwd: Path
+) -> None:
+    played: list[int] = []
+    play = InteractionSerialEvaluator.play
+
+    def counted(self: InteractionSerialEvaluator, episodes: int, *rest: Any) -> Any:
+        played.append(episodes)
+        return play(self, episodes, *rest)
+
+    monkeypatch.setattr(InteractionSerialEvaluator, 'play', counted)
+    for episodes, each in ((4, [12]), (3, [3, 3, 3])):  # three do not share evenly two envs
+        played.clear()
+        together([config('dqn', seed, f'env.n_evaluator_episode={episodes}') for seed in (0, 1, 2)])
+        assert played == each * (len(played) // len(each))
 
 
 def test_a_seed_that_ends_early_leaves_the_others_as_they_are(stacked: list[int], cwd: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from error_texts import raises
 from fakes import config_pair
+from parallel_parts import compiled
 from rich.console import Console
 
 from rlframe.app import seeds
@@ -42,7 +43,13 @@ class FakeChild:
         self._tell('running', math.nan)
 
     def _tell(self, state: str, score: float) -> None:
-        facts = {'seed': self.seed, 'state': state, 'folder': f'run{self.seed}', 'envstep': 50, 'train_iter': 5}
+        facts = {
+            'seed': self.seed,
+            'state': state,
+            'folder': f'run{self.seed}',
+            'envstep': 50,
+            'train_iter': 5,
+        }
         line = MESSAGE + json.dumps({**facts, 'mean_return': math.nan, 'score': score})
         assert self._on_line(line)
         assert not self._on_line('noise of an env')
@@ -85,6 +92,36 @@ def test_at_most_as_many_seeds_as_jobs_run_at_a_time_and_a_failure_stops_no_othe
     assert [run.score for run in runs if run.is_complete] == [20, 40, 50]
     assert runs[1].error == 'EnvCrashedError: it broke'
     assert children.most == 2 and children.running == 0
+
+
+def test_stacked_seeds_share_as_many_processes_as_jobs(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+    monkeypatch.setattr(
+        seeds, 'ChildProcess', lambda name, *rest: names.append(name) or children(name, *rest)
+    )
+    train_seeds('cartpole_dqn', [2, 4, 5, 6, 7], jobs=2, stacked=True)
+    assert names == ['rlframe-seed-2-5-7', 'rlframe-seed-4-6']
+    with raises(ConfigError):
+        train_seeds('cartpole_dqn', [2, 4], stacked=True, overrides=['policy.compile=true'])
+
+
+def test_a_stacked_seed_that_fails_tells_why_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch, cwd: Path
+) -> None:
+    told: list[Any] = []
+    monkeypatch.setattr(seeds, '_tell', told.append)
+    small = 'max_train_iter=4', 'policy.eval.evaluator.eval_freq=2'
+    sizes = {1: 16, 2: 8, 3: 16}
+    cfgs = [
+        compiled('cartpole_dqn', f'seed={seed}', f'policy.learn.batch_size={size}', *small)
+        for seed, size in sizes.items()
+    ]
+    seeds._train_stacked(cfgs, False, None, [])
+    ends = {facts['seed']: facts for facts in told}
+    assert [ends[seed]['state'] for seed in sizes] == ['not solved', 'failed', 'not solved']
+    assert ends[1]['train_iter'] >= 4 and 'policy.learn.batch_size' in ends[2]['error']
 
 
 def test_runs_of_several_seeds_go_to_the_folder_that_is_named(children: type[FakeChild], cwd: Path) -> None:
