@@ -16,6 +16,8 @@ from rlframe.utils.schema import FLAG, array, check_state, dict_of, load_arrays,
 Columns = dict[str, Array]
 ARRAYS = ('count', 'start', 'reward', 'discount')
 """State of a window per env, beside the rows."""
+OF_LAST = 'next_obs', 'terminated', 'truncated'
+"""Columns that an n-step row has from the last step of its window."""
 
 
 class NStepWindow:
@@ -42,38 +44,41 @@ class NStepWindow:
         self._reward = np.zeros((env_num, nstep))
         # discount of the next reward of the window in that slot; 0: empty
         self._discount = np.zeros((env_num, nstep))
+        self._in_env_order = np.arange(env_num, dtype=np.int64).tobytes()
 
     def push(self, rows: Columns, env_id: IntArray, done: BoolArray) -> tuple[Columns, IntArray]:
         """Takes one row per env of ``env_id`` and returns the rows that are now complete, with their envs."""
+        nstep = self._nstep
         if not self._columns:
             shape = self._reward.shape
-            self._columns = {
-                k: np.empty(shape + v.shape[1:], v.dtype) for k, v in rows.items() if k != 'reward'
-            }
+            held = (item for item in rows.items() if item[0] not in ('reward', *OF_LAST))
+            self._columns = {k: np.empty(shape + v.shape[1:], v.dtype) for k, v in held}
         # store the rows, and add their rewards to those before them
-        slot = (self._start[env_id] + self._count[env_id]) % self._nstep
+        which: Any = slice(None) if env_id.tobytes() == self._in_env_order else env_id
+        first = env_id * nstep  # places are counted through all envs
+        place = first + (self._start[which] + self._count[which]) % nstep
         for name, column in self._columns.items():
-            column[env_id, slot] = rows[name]
-        self._reward[env_id, slot], self._discount[env_id, slot] = 0.0, 1.0
-        self._count[env_id] += 1
-        self._reward[env_id] += self._discount[env_id] * rows['reward'][:, None]
-        self._discount[env_id] *= self._discount_factor
+            _flat(column)[place] = rows[name]
+        _flat(self._reward)[place] = 0.0
+        _flat(self._discount)[place] = 1.0
+        self._reward[which] += self._discount[which] * rows['reward'][:, None]
+        self._discount[which] *= self._discount_factor
         # find the rows that are complete
-        leaving = np.where(done, self._count[env_id], self._count[env_id] == self._nstep)  # rows per env, [n]
+        count = self._count[which] + 1
+        leaving = np.where(done, count, count == nstep)  # rows per env, [n]
         at = np.repeat(np.arange(len(env_id)), leaving)  # env of each leaving row
-        age = np.arange(len(at)) - np.repeat(np.cumsum(leaving) - leaving, leaving)
-        source = env_id[at]
-        slots = (self._start[source] + age) % self._nstep
+        age = np.arange(len(at)) - (leaving.cumsum() - leaving)[at]
+        place = first[at] + (self._start[which][at] + age) % nstep
         # take them out
-        whole = {name: column[source, slots] for name, column in self._columns.items()}
-        whole['reward'] = self._reward[source, slots].astype(rows['reward'].dtype)
-        whole['value_gamma'] = self._discount[source, slots].astype(np.float32)
-        for name in ('next_obs', 'terminated', 'truncated'):
-            whole[name] = rows[name][at]
-        self._discount[source, slots] = 0.0
-        self._start[env_id] += leaving
-        self._count[env_id] -= leaving
-        return whole, source
+        whole = {name: _flat(column).take(place, axis=0) for name, column in self._columns.items()}
+        whole['reward'] = _flat(self._reward).take(place).astype(rows['reward'].dtype)
+        whole['value_gamma'] = _flat(self._discount).take(place).astype(np.float32)
+        for name in OF_LAST:
+            whole[name] = rows[name].take(at, axis=0)
+        _flat(self._discount)[place] = 0.0
+        self._start[which] += leaving
+        self._count[which] = count - leaving
+        return whole, env_id[at]
 
     @property
     def held(self) -> int:
@@ -273,6 +278,11 @@ def _fill(columns: Columns, name: str, value: Any, axes: int) -> None:
     """Adds a column of one value to columns that share their first ``axes`` axes; returns no columns unchanged."""
     if columns and name not in columns:
         columns[name] = np.full(next(iter(columns.values())).shape[:axes], value)
+
+
+def _flat(column: Array) -> Array:
+    """Returns a view of a column [N, nstep, ...] as [N * nstep, ...]."""
+    return column.reshape(column.shape[0] * column.shape[1], *column.shape[2:])
 
 
 def _copied(columns: Columns) -> Columns:
