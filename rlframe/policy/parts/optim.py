@@ -231,9 +231,14 @@ class Optimizer:
 
     def _limit(self, trained: Tensors, gradients: Tensors) -> None:
         """Scales gradients whose norm is above the limit, if there is one."""
-        if self.clip is not None:
+        if self.clip is None or not gradients:
+            return
+        if self.counts is None:  # several devices or types, by which torch groups them
             norm = torch.nn.utils.get_total_norm(gradients)
             torch.nn.utils.clip_grads_with_norm_(trained, self.clip, norm)
+            return
+        norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+        torch._foreach_mul_(list(gradients), (self.clip / (norm + 1e-6)).clamp(max=1.0))
 
     def check(self) -> None:
         """Reports updates on a GPU that were not finite, now and then; it is called after each update there.
