@@ -35,7 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     'cql': {'learn': {'num_actions': 10}},
     'cql_4': {'learn': {'num_actions': 4}},
     'discrete_cql': {'model': {'dueling': False}},
-    'discrete_bcq': {},
+    'discrete_bcq': {'model': {'dueling': False}},
     'bcq': {},
 }
 """Options of each case, whose name begins with the policy."""

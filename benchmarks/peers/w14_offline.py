@@ -20,7 +20,9 @@ ALGORITHMS = {
     'cql': lambda: d3rlpy.algos.CQLConfig(**BOTH, n_action_samples=10),
     'cql_4': lambda: d3rlpy.algos.CQLConfig(**BOTH, n_action_samples=4),
     'discrete_cql': lambda: d3rlpy.algos.DiscreteCQLConfig(encoder_factory=WIDTHS, batch_size=256),
-    'discrete_bcq': lambda: d3rlpy.algos.DiscreteBCQConfig(encoder_factory=WIDTHS, batch_size=256),
+    'discrete_bcq': lambda: d3rlpy.algos.DiscreteBCQConfig(
+        encoder_factory=WIDTHS, batch_size=256, share_encoder=False
+    ),
     'bcq': lambda: d3rlpy.algos.BCQConfig(**BOTH, imitator_encoder_factory=WIDTHS, n_action_samples=10),
 }
 
