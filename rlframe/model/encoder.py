@@ -32,6 +32,7 @@ ACTIVATIONS = {
     'tanh': torch.tanh_,
     'gelu': nn.functional.gelu,
     'silu': nn.functional.silu,
+    'elu': nn.functional.elu,
 }
 """In-place activations, used if autograd needs only the result: nothing else refers to their input."""
 NATURE_SIZE = 36

@@ -63,7 +63,7 @@ class PPOModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
     )
-    activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('tanh', doc='nonlinearity')
+    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
         'images',
         doc="layers that actor and critic share: True all hidden layers and the core; 'images' the convolutions, without a core;"

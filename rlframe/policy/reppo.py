@@ -36,7 +36,7 @@ class REPPOModel(ImageModel):
     """Section ``model`` of REPPO."""
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 128]))
-    activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('silu', doc='nonlinearity')
+    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('silu', doc='nonlinearity')
     n_atom: int = option(N_ATOM.having(151))
     v_min: float = option(V_MIN)
     v_max: float = option(V_MAX)

@@ -182,7 +182,7 @@ class ImageModel(ModelConfig):
     """Section ``model`` of a policy whose network has hidden layers, and convolutions for images."""
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES)
-    activation: Literal['relu', 'tanh', 'gelu', 'silu'] = option('relu', doc='nonlinearity')
+    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('relu', doc='nonlinearity')
     encoder: Literal['auto', 'nature', 'impala', 'grid'] = option(
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"

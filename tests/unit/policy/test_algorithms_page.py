@@ -14,7 +14,13 @@ from rlframe.registry import BUFFER_REGISTRY, POLICY_REGISTRY
 
 PAGE = (ROOT / 'docs' / 'algorithms.md').read_text(encoding='utf-8')
 SECTIONS = dict(re.findall(r'^## `(\w+)`\n(.*?)(?=^## |\Z)', PAGE, re.MULTILINE | re.DOTALL))
-BUFFERS = {'r2d2': 'sequence', 'r2d3': 'sequence', 'acer': 'sequence', 'rainbow': 'advanced'}
+BUFFERS = {
+    'r2d2': 'sequence',
+    'r2d3': 'sequence',
+    'acer': 'sequence',
+    'mrq': 'sequence',
+    'rainbow': 'advanced',
+}
 """Policies that need another replay buffer than the plain one."""
 
 

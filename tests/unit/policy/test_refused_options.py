@@ -67,6 +67,9 @@ REPLAYED: list[tuple[str, dict[str, Any], str]] = [
     ('r2d2', {}, 'advanced'),
     ('r2d2', dict(priority=True), 'sequence'),
     ('pqn', {}, 'naive'),
+    ('mrq', dict(other=dict(replay_buffer=dict(burn_in=2))), 'sequence'),
+    ('mrq', dict(other=dict(replay_buffer=dict(unroll_len=2))), 'sequence'),
+    ('mrq', dict(model=dict(encoder_hidden_size_list=[])), 'sequence'),
 ]
 """With a replay buffer."""
 
