@@ -106,6 +106,7 @@ class MRQUpdate(QACUpdate):
     losses = {'encoder_loss': 'encoder', 'critic_loss': 'critic', 'actor_loss': 'actor'}
     target_parts = ('encoder', 'critic', 'actor')
     needs_whole_batch = True
+    why_alone = 'copies target networks, and sets the scale of rewards, between updates'
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
