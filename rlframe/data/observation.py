@@ -69,7 +69,7 @@ class NamedEncoder(NamedTuple):
     """An encoder of images that an option names."""
 
     name: str
-    """``'nature'`` or ``'impala'``."""
+    """``'nature'``, ``'impala'``, ``'hadamax'`` or ``'grid'``."""
     width: float = 1.0
     """Factor of all channels."""
 

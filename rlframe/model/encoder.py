@@ -45,6 +45,10 @@ GRID_CHANNELS = (16, 32, 32)
 """Numbers that the symbols of a cell become, and channels of the convolutions behind them."""
 GRID_KERNEL = 3
 """Height and width of these convolutions."""
+HADAMAX_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+"""Channels, kernel size and pooling of each block. Source: Kooi et al. (2025), section 4, on Mnih et al.'s layers."""
+HADAMAX_SMALL = ((16, 3, 2),)
+"""The same for smaller images."""
 SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
@@ -92,14 +96,61 @@ class ResidualLayers(nn.Sequential):
     def __init__(self, image: tuple[int, int, int], encoder: NamedEncoder) -> None:
         channels = [encoder.channels(count) for count in IMPALA_CHANNELS]
         ins = [image[0], *channels]
-        super().__init__(
-            *(ResidualSection(before, after) for before, after in zip(ins, channels, strict=False))
-        )
+        sections = (ResidualSection(before, after) for before, after in zip(ins, channels, strict=False))
+        super().__init__(*sections, nn.ReLU(inplace=True))
         size = list(image[1:])
         for _ in channels:
             size = [(length + 1) // 2 for length in size]
         self.size = channels[-1] * size[0] * size[1]
         """Length of the flat output."""
+
+
+class HadamaxBlock(nn.Module):
+    """The largest products, by regions, of two convolutions that both have a norm of their channels and a GELU."""
+
+    def __init__(self, in_channels: int, channels: int, kernel: int, pool: int) -> None:
+        super().__init__()
+        self.convs = nn.ModuleList(nn.Conv2d(in_channels, channels, kernel) for _ in range(2))
+        self.norms = nn.ModuleList(nn.LayerNorm(channels) for _ in range(2))
+        self._margin = ((kernel - 1) // 2, kernel // 2) * 2
+        self._pool = pool
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        """Maps [B, C, H, W] to [B, channels, ceil(H / pool), ceil(W / pool)]."""
+        padded = nn.functional.pad(features, self._margin)
+        first, second = (
+            nn.functional.gelu(norm(conv(padded).movedim(1, -1)))
+            for conv, norm in zip(self.convs, self.norms, strict=True)
+        )
+        return nn.functional.max_pool2d((first * second).movedim(-1, 1), self._pool, ceil_mode=True)
+
+
+class HadamaxLayers(nn.Sequential):
+    """The blocks of a Hadamax encoder, which have the pooling that other convolutions have as strides.
+
+    Args:
+        image: Channels, height and width.
+        encoder: Its width.
+
+    Source:
+        Kooi et al., Hadamax Encoding: Elevating Performance in Model-Free Atari (2025), section 4.
+    """
+
+    def __init__(self, image: tuple[int, int, int], encoder: NamedEncoder) -> None:
+        before, *size = image
+        blocks = []
+        for count, kernel, pool in HADAMAX_LAYERS if min(size) >= NATURE_SIZE else HADAMAX_SMALL:
+            channels = encoder.channels(count)
+            blocks.append(HadamaxBlock(before, channels, kernel, pool))
+            before = channels
+            size = [-(-length // pool) for length in size]
+        super().__init__(*blocks)
+        self.size = before * size[0] * size[1]
+        """Length of the flat output."""
+
+
+WHOLE = {'impala': ResidualLayers, 'hadamax': HadamaxLayers}
+"""Names of encoders that have activations of their own."""
 
 
 class Reader(Protocol):
@@ -164,11 +215,12 @@ class ImageEncoder(nn.Module):
         self._scale = _scale_of(space)
         self._activation = ACTIVATIONS[activation]
         image = _chw(shape, is_hwc)
-        self._is_residual = isinstance(layers, NamedEncoder) and layers.name == 'impala'
-        self.layers: nn.ModuleList | ResidualLayers
-        if isinstance(layers, NamedEncoder) and self._is_residual:
-            self.layers = ResidualLayers(image, layers)
-            self.size = self.layers.size
+        self._is_whole = isinstance(layers, NamedEncoder) and layers.name in WHOLE
+        self.layers: nn.ModuleList | nn.Sequential
+        if isinstance(layers, NamedEncoder) and self._is_whole:
+            whole: Any = WHOLE[layers.name](image, layers)
+            self.layers = whole
+            self.size: int = whole.size
             return
         self.layers = nn.ModuleList()
         convolutions: Any = layers
@@ -199,9 +251,9 @@ class ImageEncoder(nn.Module):
             features = features.mul_(self._scale)  # the conversion made new memory
         for layer in self.layers:
             features = layer(features)
-            if not self._is_residual:
+            if not self._is_whole:
                 features = self._activation(features)
-        return (torch.relu_(features) if self._is_residual else features).flatten(1)
+        return features.flatten(1)
 
 
 class GridEncoder(nn.Module):

@@ -183,10 +183,11 @@ class ImageModel(ModelConfig):
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES)
     activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('relu', doc='nonlinearity')
-    encoder: Literal['auto', 'nature', 'impala', 'grid'] = option(
+    encoder: Literal['auto', 'nature', 'impala', 'grid', 'hadamax'] = option(
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
-        " et al. 2018, fig. 3), 'grid' for small grids of symbols, which are embedded; 'auto': as conv_layers says",
+        " et al. 2018, fig. 3), 'hadamax' max-pooled products (Kooi et al. 2025), 'grid' for small grids of symbols, which are"
+        " embedded; 'auto': as conv_layers says",
     )
     encoder_width: float = option(
         1.0, range='(0, 16]', doc='factor of the channels of a named encoder', rule=_with_a_name

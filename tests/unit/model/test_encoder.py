@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 from typing import Any
 
@@ -82,6 +83,33 @@ def test_symbols_of_a_grid_are_embedded_each_kind_by_itself() -> None:
         changed = rows['image'].clone()
         changed[:, 3, 3, channel] += 1
         assert not torch.equal(read(rows | {'image': changed}), whole)
+
+
+def test_hadamax_pools_the_products_of_two_normed_convolutions() -> None:
+    space = spaces.Box(0, 1, (4, 3, 2), np.float32)
+    torch.manual_seed(0)
+    read: Any = make_reader(space, 'relu', NamedEncoder('hadamax', 0.25), 'hwc')
+    image = np.random.default_rng(0).normal(size=(1, 4, 3, 2)).astype(np.float32)
+    padded = np.pad(image[0].astype(float), ((1, 1), (1, 1), (0, 0)))
+    product = np.ones((4, 3, 4))
+    (block,) = read.layers
+    for conv in block.convs:
+        weight, bias = (p.detach().double().numpy() for p in conv.parameters())
+        for y, x in np.ndindex(4, 3):
+            seen = np.einsum('ocij,ijc->o', weight, padded[y : y + 3, x : x + 3]) + bias
+            normed = (seen - seen.mean()) / np.sqrt(seen.var() + 1e-5)
+            product[y, x] *= [v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in normed]
+    pooled = [product[y : y + 2, x : x + 2].max((0, 1)) for y in (0, 2) for x in (0, 2)]
+    found = read(torch.from_numpy(image)).detach().numpy()
+    np.testing.assert_allclose(found, [np.stack(pooled).T.reshape(-1)], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('shape', 'size'), [((10, 10, 4), 16 * 25), ((84, 84, 4), 64 * 11 * 11), ((1, 1, 3), 16)]
+)
+def test_hadamax_pools_where_other_convolutions_have_strides(shape: tuple[int, ...], size: int) -> None:
+    read = make_reader(spaces.Box(0, 255, shape, np.uint8), 'relu', NamedEncoder('hadamax'), 'hwc')
+    assert read.size == size == read(torch.zeros(2, *shape, dtype=torch.uint8)).shape[1]
 
 
 @pytest.mark.parametrize('kind', OBS)
@@ -220,10 +248,14 @@ def test_named_encoders_have_the_size_of_their_papers(
 
 def test_an_option_names_the_encoder_and_its_width() -> None:
     spec = EnvSpec(observation_space=ATARI, action_space=spaces.Discrete(2), name='game')
-    for kind in ('dqn', 'sac_discrete'):
-        policy = create_policy({'type': kind, 'model': {'encoder': 'impala', 'encoder_width': 0.25}}, spec)
+    for kind, encoder, channels in (
+        ('dqn', 'impala', 4),
+        ('sac_discrete', 'impala', 4),
+        ('pqn', 'hadamax', 8),
+    ):
+        policy = create_policy({'type': kind, 'model': {'encoder': encoder, 'encoder_width': 0.25}}, spec)
         layers = [each for each in policy.model.modules() if isinstance(each, torch.nn.Conv2d)]
-        assert layers[0].out_channels == 4
+        assert layers[0].out_channels == channels
         action = policy.eval_mode.forward(ATARI.sample()[None], np.arange(1))['action']
         assert action.shape == (1,)
 
