@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rlframe.config.schema import ExperimentConfig
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline import build
 from rlframe.pipeline.serial import SerialPipeline
 from rlframe.policy.parts import stacked
@@ -20,12 +21,14 @@ from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator
 
 BACKENDS = ('policy.collect.collector', 'policy.eval.evaluator', 'policy.other.replay_buffer')
 """Sections that name a backend."""
+IN_PYTHON = 'base', 'subprocess', 'async_subprocess'
+"""Env managers that step envs one by one."""
 SAME = 'env', 'policy'
 """Sections that are the same for all seeds."""
 
 
 def check_seeds(cfg: ExperimentConfig) -> None:
-    """Checks that the seeds of a config can be trained together.
+    """Checks that the seeds of a config can be trained together, and warns if their envs are stepped in Python.
 
     Raises:
         ConfigError: If they cannot; the option, and what to do instead, are named.
@@ -39,6 +42,12 @@ def check_seeds(cfg: ExperimentConfig) -> None:
             raise ConfigError(message, where=f'{section}.backend', got=got, expected="'local'", remedy=LEAVE)
     if error := check_stacked(POLICY_REGISTRY.get(cfg.policy.type), cfg.policy):
         raise error
+    if (kind := cfg.env.manager.type) in IN_PYTHON:
+        text = (
+            f'stacked seeds save no time of envs in Python (env.manager.type={kind!r}): the envs of ten seeds cost what they cost in'
+            ' ten runs. Where there are native ones, env_manager.type=gym_vector or env_pool costs less'
+        )
+        warnings.warn(text, ConfigWarning, stacklevel=2)
 
 
 class StackedSeeds:

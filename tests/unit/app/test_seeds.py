@@ -24,7 +24,7 @@ from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
 from rlframe.config import compile_config
 from rlframe.display.workers import picture
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError, ExperimentDirError, ExperimentExistsError
+from rlframe.errors import ConfigError, ConfigWarning, ExperimentDirError, ExperimentExistsError
 
 
 class FakeChild:
@@ -101,7 +101,8 @@ def test_stacked_seeds_share_as_many_processes_as_jobs(
     monkeypatch.setattr(
         seeds, 'ChildProcess', lambda name, *rest: names.append(name) or children(name, *rest)
     )
-    train_seeds('cartpole_dqn', [2, 4, 5, 6, 7], jobs=2, stacked=True)
+    with pytest.warns(ConfigWarning, match='envs in Python'):
+        train_seeds('cartpole_dqn', [2, 4, 5, 6, 7], jobs=2, stacked=True)
     assert names == ['rlframe-seed-2-5-7', 'rlframe-seed-4-6']
     with raises(ConfigError):
         train_seeds('cartpole_dqn', [2, 4], stacked=True, overrides=['policy.compile=true'])
