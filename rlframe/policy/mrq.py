@@ -283,6 +283,7 @@ class MRQPolicy(QACPolicy):
         collect=dict(n_sample=8),
         other=dict(replay_buffer=dict(unroll_len=3)),
     )
+    solves = 'Pendulum-v1', 6_000
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:
@@ -291,7 +292,14 @@ class MRQPolicy(QACPolicy):
             nstep=3,
             random_collect_size=1000,
             model=facts.encoder([128, 128, 128]),
-            learn=dict(update_per_collect=16, batch_size=256),
+            learn=dict(
+                update_per_collect=16,
+                batch_size=128,
+                learning_rate_encoder=1e-3,
+                learning_rate_critic=1e-3,
+                learning_rate_actor=1e-3,
+                target_update_freq=100,
+            ),
             collect=dict(n_sample=8, noise_sigma=0.2, collector=dict(mark_episodes=True)),
             other=dict(
                 replay_buffer=dict(

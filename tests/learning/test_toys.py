@@ -203,7 +203,6 @@ LEARNS: dict[str, tuple[str, int]] = {
 EXEMPT = {
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
-    'mrq': 'an env step takes several times as long as one of sac; it learns its toy with both kinds of actions',
 } | {
     name: 'learns from recorded data'
     for name in POLICY_REGISTRY.names()
