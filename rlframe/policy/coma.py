@@ -171,6 +171,7 @@ class COMAPolicy(ActorPolicy):
             'other.eps': 'actions are drawn, and learn.entropy_weight keeps them apart',
         },
     )
+    solves = 'CartPole-v1', 150_000
     toy = dict(
         learn=dict(batch_size=64, learning_rate=1e-2),
         collect=dict(n_sample=128),

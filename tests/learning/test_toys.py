@@ -202,6 +202,8 @@ LEARNS: dict[str, tuple[str, int]] = {
 """Env and budget in env steps."""
 EXEMPT = {
     'pdqn': 'has hybrid actions, which neither env has; it learns its toy, and the config moving_pdqn',
+    'maddpg_discrete': 'critics of the choices of several agents; it learns its toy and the two-step game',
+    'masac_discrete': 'critics of the choices of several agents; it learns its toy and the two-step game',
     'edac': 'gradients of the gradients of ten critics take more than ten minutes; test_edac.py solves it by its config',
 } | {
     name: 'learns from recorded data'
