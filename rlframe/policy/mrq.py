@@ -284,6 +284,9 @@ class MRQPolicy(QACPolicy):
         other=dict(replay_buffer=dict(unroll_len=3)),
     )
     solves = 'Pendulum-v1', 6_000
+    search_space = QACPolicy.search_space.without(
+        'learn.target_theta', source=f'{QACPolicy.search_space.source}; target networks are copied'
+    )
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

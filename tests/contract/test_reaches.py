@@ -51,6 +51,7 @@ REVIEWED = {
     'learn.learning_rate_actor': SCHEDULE,
     'learn.learning_rate_alpha': SCHEDULE,
     'learn.learning_rate_critic': SCHEDULE,
+    'learn.learning_rate_encoder': SCHEDULE,
     'learn.learning_rate_fractions': SCHEDULE,
     'learn.learning_rate_inverse': SCHEDULE,
     'learn.learning_rate_vae': SCHEDULE,
