@@ -23,7 +23,9 @@ main_config = dict(
         learn=dict(
             epoch_per_collect=4,
             batch_size=512,
-            learning_rate_actor=dict(type='linear', start=1e-3, end=1e-5, decay=600_000),  # decay in env steps
+            learning_rate_actor=dict(
+                type='linear', start=1e-3, end=1e-5, decay=600_000
+            ),  # decay in env steps
             learning_rate_critic=dict(type='linear', start=1e-3, end=1e-5, decay=600_000),
         ),
         collect=dict(n_sample=2048),  # 128 steps of each of 16 envs

@@ -60,6 +60,7 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp
     )
 
 
+@pytest.mark.slow
 def test_steps_of_a_process_are_those_collected_here(tmp_path: Path) -> None:
     here, there = (trained(tmp_path / case, 60, *CASES[case]) for case in ('one step', 'processes'))
     assert differences(here, there) == []

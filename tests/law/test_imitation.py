@@ -83,7 +83,8 @@ def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp
     assert differences(straight, trained(tmp_path / 'whole', data, case, 24, resume=tmp_path / 'half')) == []
 
 
-@pytest.mark.parametrize('case', [pytest.param('airl', marks=pytest.mark.slow), 'pwil'])
+@pytest.mark.slow
+@pytest.mark.parametrize('case', ['airl', 'pwil'])
 def test_steps_of_a_process_are_paid_as_those_collected_here(case: str, tmp_path: Path) -> None:
     data = demonstrations(tmp_path / 'expert.npz')
     here = trained(tmp_path / 'here', data, case, 12)

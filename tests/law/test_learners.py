@@ -209,6 +209,7 @@ def test_a_learner_that_does_not_start_ends_the_run_with_the_reason(monkeypatch:
         make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))
 
 
+@pytest.mark.slow
 def test_learners_know_what_only_the_main_program_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     own = type('Own', (DQNPolicy,), {'__module__': '__main__'})
     monkeypatch.setitem(POLICY_REGISTRY._classes, 'own', own)

@@ -36,6 +36,7 @@ def test_weights_are_of_the_version_before(cwd: Path) -> None:
     assert newest == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_child_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     cfg = compiled('cartpole_dqn', OVERLAP, 'policy.learn.batch_size=8')
     with SerialPipeline(cfg) as pipeline:

@@ -21,9 +21,8 @@ MORE = {
 }
 
 
-@pytest.mark.parametrize(
-    'case', [case if case == 'dqn naive' else pytest.param(case, marks=pytest.mark.slow) for case in MORE]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize('case', MORE)
 def test_a_run_with_a_process_that_is_resumed_ends_with_the_bits_of_one_without(
     case: str, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_the_page_has_every_reward_model_and_each_of_its_keys() -> None:
             assert f'`{key}`' in PAGE, key
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('kind', SECTIONS)
 def test_configs_train_on_recorded_data(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

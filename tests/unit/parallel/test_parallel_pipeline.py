@@ -99,6 +99,7 @@ def test_in_one_call_from_python(cwd: Path) -> None:
         parallel_pipeline(None, resume_from='toy_seed0')
 
 
+@pytest.mark.slow
 def test_several_learners_look_like_one(cwd: Path) -> None:
     with ParallelPipeline(compiled('policy.learn.num_learners=2', 'max_env_step=60')) as pipeline:
         pipeline.run()

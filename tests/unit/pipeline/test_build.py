@@ -67,6 +67,7 @@ def test_a_hook_that_is_to_load_a_pickle_is_refused_with_the_config(tmp_path: Pa
     )
 
 
+@pytest.mark.slow
 def test_pixels_are_bytes_until_the_network(cwd: Path, monkeypatch: Any) -> None:
     read, forward = [], ImageEncoder.forward
     monkeypatch.setattr(

@@ -384,7 +384,8 @@ ALONE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.usefixtures('cwd')
-@pytest.mark.parametrize('name', ['mappo', pytest.param('maddpg_discrete', marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['mappo', 'maddpg_discrete'])
 @pytest.mark.parametrize(('own', 'total'), [(False, 6.0), (True, 2.0)])
 def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(
     name: str, own: bool, total: float
@@ -588,6 +589,7 @@ def test_qtran_finds_the_best_return_of_games_whose_values_are_no_sums(
 
 
 @pytest.mark.usefixtures('cwd')
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['mappo', 'coma'])
 def test_policy_gradients_find_a_best_return_of_the_two_step_game(name: str) -> None:
     policy = trained_in_two_steps(
