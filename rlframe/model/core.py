@@ -27,6 +27,11 @@ STATES_OF_CORE = {'gru': 1, 'lstm': 2}
 """Vectors in the recurrent state of each kind of core, P."""
 
 
+def one_hot(index: torch.Tensor, count: int) -> torch.Tensor:
+    """Returns classes [...], counted from 0, as float32 [..., count]; torch's own function waits for a device."""
+    return (index[..., None] == torch.arange(count, device=index.device)).float()
+
+
 class Draws:
     """The generator of a network's layers; copies of the network draw from the same one.
 

@@ -11,7 +11,7 @@ from torch import nn
 
 from rlframe.data.observation import mapped
 from rlframe.data.timestep import EnvSpec
-from rlframe.model.core import MLP
+from rlframe.model.core import MLP, one_hot
 from rlframe.model.encoder import Obs
 from rlframe.model.qac import action_size
 from rlframe.registry import MODEL_REGISTRY
@@ -96,9 +96,7 @@ class DecisionTransformer(nn.Module):
         """Returns actions [...] as numbers, float32 [..., A]: classes as one of A, continuous ones as they are."""
         if not self.is_discrete:
             return action
-        # torch's one_hot would look at the numbers, for which a device has to be waited for
-        classes = torch.arange(self.head.out_features, device=action.device)
-        return (action[..., None] == classes).float()
+        return one_hot(action, self.head.out_features)
 
     def features_of(self, obs: Obs, lead: int = 1) -> torch.Tensor:
         """Returns features of observations with ``lead`` leading axes, [..., features]."""

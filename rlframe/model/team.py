@@ -14,7 +14,7 @@ from rlframe.data.observation import ACTION_MASK, fields_of, mapped
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, STATE, Team, team_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.model.core import MLP, STATES_OF_CORE, Core, Remembered, Unroll
+from rlframe.model.core import MLP, STATES_OF_CORE, Core, Remembered, Unroll, one_hot
 from rlframe.model.encoder import Obs
 
 NUMBER = 'id'
@@ -191,8 +191,7 @@ def numbers_of(count: int, rows: Any) -> torch.Tensor:
 def choices_of(team: Team, obs: Any, action: torch.Tensor) -> torch.Tensor:
     """Returns what agents chose, int [B, A], one-hot, float32 [B, A, most]; the choices of absent agents are 0."""
     index = action.long().reshape(len(action), -1)
-    classes = torch.arange(max(team.outputs), device=index.device)
-    chosen = (index.unsqueeze(2) == classes).float()  # torch's one_hot makes the host wait
+    chosen = one_hot(index, max(team.outputs))
     return chosen * present_of(team, obs, chosen[:, :, 0]).unsqueeze(2)
 
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from rlframe.data.observation import mask_parts
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.policy.dqn import DoubleConfig, QPolicy, QUpdate
-from rlframe.policy.parts.actions import explored
+from rlframe.policy.parts.actions import Choices, explored
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
@@ -25,13 +22,7 @@ class BDQUpdate(QUpdate):
         from rlframe.model.distributions import distribution_for
 
         self.distribution = distribution_for(spec.action_space)
-        counts = mask_parts(spec.action_space)
-        self.first = torch.tensor(np.cumsum([0, *counts[:-1]]), device=self.device)
-        """Place of the first value of each branch, int64 [D]."""
-
-    def taken(self, value: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Selects the value of an action, [B, D] or [B], of each branch: [B, S] to [B, D]."""
-        return value.gather(1, action.long().reshape(len(value), -1) + self.first)
+        self.choices = Choices(spec, self.device)
 
     def target(self, rows: Rows) -> torch.Tensor:
         # mean over branches of the values of the best actions in the next state
@@ -39,12 +30,13 @@ class BDQUpdate(QUpdate):
         value = self.targets.network(next_obs)
         judge = self.model(next_obs) if self.double else value
         best = self.distribution.mode_tensor(self.masked(judge, next_obs))
-        target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * self.taken(value, best).mean(1)
+        joint = self.choices.taken(value, best).mean(1)
+        target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * joint
         return target
 
     def loss(self, rows: Rows) -> Loss:
         # values of the actions taken
-        value = self.taken(self.model(rows['obs']), rows['action'])  # [B, D]
+        value = self.choices.taken(self.model(rows['obs']), rows['action'])  # [B, D]
         # target
         with torch.no_grad():
             target = self.target(rows)

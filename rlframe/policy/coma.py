@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.faces import Metrics
-from rlframe.data.observation import mask_parts
 from rlframe.data.returns import gae
 from rlframe.data.team import STATE
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray
 from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
+from rlframe.policy.parts.actions import Choices
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import CRITIC_OBS, UNROLL_LEN, MemoryModel
 from rlframe.policy.parts.options import (
@@ -88,29 +88,20 @@ class COMAUpdate(ActorUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self._choices = list(mask_parts(spec.action_space))
+        self.choices = Choices(spec, self.device)
 
     def is_due(self, name: str, turn: bool) -> bool:
         return (name == 'actor_loss') == turn
 
-    def each(self, parameters: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Divides numbers of the choices of all agents, [B, S], into those of each agent."""
-        return parameters.split(self._choices, 1)
-
-    def taken(self, value: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-        """Selects the values of what agents chose, [B, S] and [B, A] to [B, A]."""
-        index = action.long().reshape(len(value), -1, 1)
-        return torch.cat([own.gather(1, index[:, i]) for i, own in enumerate(self.each(value))], 1)
-
     def expected(self, value: torch.Tensor, logit: torch.Tensor) -> torch.Tensor:
         """Returns the mean values of what agents may choose, while the others do what they did: [B, S] to [B, A]."""
-        pairs = zip(self.each(value), self.each(logit), strict=True)
+        pairs = zip(self.choices.each(value), self.choices.each(logit), strict=True)
         return torch.stack([(own.softmax(1) * values).sum(1) for values, own in pairs], 1)
 
     def critic_loss(self, rows: Rows) -> Loss:
         """Returns the mean squared distance of the values of joint actions to lambda-returns."""
         obs, action = rows['obs'], rows['action']
-        value = self.taken(self.model.values(obs, action), action)
+        value = self.choices.taken(self.model.values(obs, action), action)
         present = self.model.present(obs, value)
         error = (rows['return_'] - value) * present
         loss = error.square().sum() / present.sum().clamp(min=1)
@@ -124,7 +115,7 @@ class COMAUpdate(ActorUpdate):
         # what was chosen, compared with what might have been
         with torch.no_grad():
             value = self.model.values(obs, action)
-            advantage = self.taken(value, action) - self.expected(value, logit)
+            advantage = self.choices.taken(value, action) - self.expected(value, logit)
         # means over agents that are present
         present = self.model.present(obs, log_prob)
         count = present.sum().clamp(min=1)
@@ -219,8 +210,10 @@ class COMAPolicy(ActorPolicy):
         with torch.inference_mode():
             tensor = self.tensor(obs)
             if self._has_core:
-                seen, state = self.tensor(block['obs'][apart]), self.tensor(block['state'][apart])
-                logit, _ = self.model.step(tensor, self.model.step(seen, state)[1])
+                # the states after these rows are those before what follows
+                before = self.tensor(block['state'][apart])
+                _, state = self.model.step(self.tensor(block['obs'][apart]), before)
+                logit, _ = self.model.step(tensor, state)
             else:
                 logit = self.model.logit(tensor)
             logit = self.masked(logit, tensor).cpu().numpy()
@@ -231,5 +224,5 @@ class COMAPolicy(ActorPolicy):
         """Returns the value of each row's joint action, as the critic sees it from each agent, float32 [n, A]."""
         with torch.inference_mode():
             action = self.tensor(action)
-            value: torch.Tensor = self.update.taken(self.model.values(self.tensor(obs), action), action)
-            return value.cpu().numpy()
+            each: torch.Tensor = self.model.values(self.tensor(obs), action)
+            return self.update.choices.taken(each, action).cpu().numpy()

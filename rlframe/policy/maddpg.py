@@ -11,6 +11,7 @@ from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
+from rlframe.policy.parts.actions import Choices
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Values
@@ -22,7 +23,6 @@ from rlframe.policy.parts.team import (
     OF_TEAM,
     RELAXATION,
     SEES_LAST_ACTION,
-    Choices,
 )
 from rlframe.policy.qac import CategoricalPolicy, ContinuousModel, QACConfig
 from rlframe.policy.update import Loss
@@ -132,20 +132,20 @@ class MADDPGDiscreteUpdate(MADDPGUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self.choices = Choices(spec, cfg.learn.relaxation)
+        self.choices = Choices(spec, self.device)
 
     def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
-        return {name: self.choices.noise(rng, count) for name in ('next_noise', 'noise')}
+        return {name: self.choices.gumbel(rng, count) for name in ('next_noise', 'noise')}
 
     def next_action(self, rows: Rows) -> torch.Tensor:
         obs = rows['next_obs']
         logit = self.masked(self.targets.network['actor'](obs), obs)
-        return self.choices.drawn(logit, rows['next_noise'])
+        return self.choices.drawn(logit, rows['next_noise'], self.cfg.learn.relaxation)
 
     def _action(self, rows: Rows) -> torch.Tensor:
         obs = rows['obs']
         logit = self.masked(self.model.actor(obs), obs)
-        return self.choices.drawn(logit, rows['noise'])
+        return self.choices.drawn(logit, rows['noise'], self.cfg.learn.relaxation)
 
 
 @POLICY_REGISTRY.register('maddpg_discrete')

@@ -9,9 +9,9 @@ import numpy as np
 
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.policy.maddpg import TeamQACModel, check_core
-from rlframe.policy.parts.actions import mask_of
+from rlframe.policy.parts.actions import Choices, mask_of
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import GROUPS, RELAXATION, Choices
+from rlframe.policy.parts.team import GROUPS, RELAXATION
 from rlframe.policy.qac import CategoricalPolicy
 from rlframe.policy.sac import ContinuousSACConfig, SACConfig, SACLearn, SACPolicy, SACUpdate
 from rlframe.policy.update import Loss
@@ -65,7 +65,7 @@ class MASACDiscreteUpdate(SACUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        self.choices = Choices(spec, cfg.learn.relaxation)
+        self.choices = Choices(spec, self.device)
         from rlframe.model.distributions import distribution_for
 
         self.distribution = distribution_for(spec.action_space)
@@ -79,7 +79,7 @@ class MASACDiscreteUpdate(SACUpdate):
         return sum(math.log(count) for count in self.choices.counts)
 
     def noise(self, rng: np.random.Generator, count: int) -> Array:
-        return self.choices.noise(rng, count)
+        return self.choices.gumbel(rng, count)
 
     def logit(self, obs: Any) -> torch.Tensor:
         """Returns the logits of all choices, [B, S]."""
@@ -88,8 +88,9 @@ class MASACDiscreteUpdate(SACUpdate):
     def act(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns choices of the actors, one-hot, [B, S], and their mean log-probability, [B], which is minus the entropy."""
         logit = self.logit(obs)
-        log_prob = torch.cat([part.log_softmax(1) for part in self.choices.of_agents(logit)], 1)
-        return self.choices.drawn(logit, noise), (log_prob.exp() * log_prob).sum(1)
+        log_prob = torch.cat([part.log_softmax(1) for part in self.choices.each(logit)], 1)
+        action = self.choices.drawn(logit, noise, self.cfg.learn.relaxation)
+        return action, (log_prob.exp() * log_prob).sum(1)
 
     def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         return self.distribution.evaluate(self.logit(obs), action)[0]
@@ -101,7 +102,7 @@ class MASACDiscreteUpdate(SACUpdate):
             return loss
         # each state's target is scaled to the largest entropy of its allowed choices
         share = self.entropy.target / (self._largest or 1.0)
-        allowed = [part.sum(1).clamp(min=1).float().log() for part in self.choices.of_agents(mask)]
+        allowed = [part.sum(1).clamp(min=1).float().log() for part in self.choices.each(mask)]
         return loss._replace(
             metrics=dict(loss.metrics) | {'target_entropy': share * torch.stack(allowed).sum(0).mean()}
         )

@@ -212,8 +212,10 @@ class MRQUpdate(QACUpdate):
         noisy = (action + noise).clamp_(-1, 1)
         if not self.is_discrete:
             return noisy
+        from rlframe.model.core import one_hot
+
         best = masked(noisy, mask_of(rows['next_obs'])).argmax(1)
-        return 2 * torch.nn.functional.one_hot(best, self.action_size).float() - 1
+        return 2 * one_hot(best, self.action_size) - 1
 
     def after(self, name: str, loss: Loss) -> Metrics:
         if name == 'encoder_loss':

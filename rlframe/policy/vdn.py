@@ -79,7 +79,7 @@ class VDNUpdate(BDQUpdate):
 
     def joint(self, network: Any, value: torch.Tensor, action: torch.Tensor, obs: Any) -> torch.Tensor:
         """Returns the value of joint actions, [B, A], by the values of all choices, [B, S]: float32 [B]."""
-        joint: torch.Tensor = network.mixed(self.taken(value, action), obs)
+        joint: torch.Tensor = network.mixed(self.choices.taken(value, action), obs)
         return joint
 
     def best(self, value: torch.Tensor, obs: Any) -> torch.Tensor:

@@ -79,6 +79,52 @@ class ActionMap:
         return np.concatenate(changed, 1, dtype=np.float64)
 
 
+class Choices:
+    """Several choices at once, or one: what networks say of each of them stands behind what they say of the one before, [B, S].
+
+    Args:
+        spec: Spaces of the env.
+        device: Of what networks say.
+    """
+
+    def __init__(self, spec: EnvSpec, device: Any) -> None:
+        self.counts: list[int] = list(mask_parts(spec.action_space))
+        """Classes of each choice."""
+        self._first = torch.tensor(np.cumsum([0, *self.counts[:-1]]), device=device)
+
+    def each(self, column: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Divides a column of all choices, [B, S], into those of each."""
+        return column.split(self.counts, 1)
+
+    def taken(self, column: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+        """Selects what belongs to an action, [B, D] or [B], in a column of all choices: [B, S] to [B, D]."""
+        return column.gather(1, action.long().reshape(len(column), -1) + self._first)
+
+    def one_hot(self, action: torch.Tensor) -> torch.Tensor:
+        """Maps actions, int [B, D] or [B], to float32 [B, S]."""
+        from rlframe.model.core import one_hot
+
+        index = action.long().reshape(len(action), -1)
+        return torch.cat([one_hot(index[:, i], count) for i, count in enumerate(self.counts)], 1)
+
+    def gumbel(self, rng: np.random.Generator, count: int) -> Array:
+        """Returns standard Gumbel numbers for the choices of a batch, float32 [B, S]."""
+        return rng.gumbel(size=(count, sum(self.counts))).astype(np.float32)
+
+    def drawn(self, logit: torch.Tensor, gumbel: torch.Tensor, temperature: float) -> torch.Tensor:
+        """Draws choices by their logits and Gumbel numbers, float32 [B, S]: one-hot, with the gradient of a softmax.
+
+        The smaller the ``temperature`` of that, the closer it is to the choice, and the larger are gradients.
+
+        Source:
+            Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017), section 2.2: the straight-through estimator.
+        """
+        each = self.each(logit + gumbel)
+        soft = torch.cat([(part / temperature).softmax(1) for part in each], 1)
+        hard = self.one_hot(torch.stack([part.argmax(1) for part in each], 1))
+        return hard + (soft - soft.detach())
+
+
 class HybridActions:
     """Rows of hybrid actions as a network means them, float32 [B, K]: a choice, and its parameters in [-1, 1].
 

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.observation import fields_of, mask_parts
+from rlframe.data.observation import fields_of
 from rlframe.data.team import LEARNING, REWARDS, is_team, team_of
 from rlframe.data.timestep import Array, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.field import Field
-from rlframe.utils.lazy import torch
 
 NAMES = ('shared', 'separate')
 """Which agents share a network, if a word says it."""
@@ -100,42 +99,3 @@ def network_arguments(policy: Any) -> dict[str, Any]:
     if policy.has_own_rewards:
         arguments['value_num'] = team_of(policy.spec).size
     return arguments
-
-
-class Choices:
-    """Joint choices of agents as critics read them: one-hot, those of one agent behind those of another, float32 [B, S].
-
-    Args:
-        spec: Spaces of the env.
-        temperature: Of the softmax that gradients go through; the smaller, the closer to the choice, and the larger gradients.
-
-    Source:
-        Jang et al., Categorical Reparameterization with Gumbel-Softmax (2017), section 2.2: the straight-through estimator.
-    """
-
-    def __init__(self, spec: EnvSpec, temperature: float) -> None:
-        self.counts: list[int] = list(mask_parts(spec.action_space))
-        """Choices of each agent."""
-        self._temperature = temperature
-
-    def of_agents(self, column: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Divides a column of all choices, [B, S], into those of each agent."""
-        return column.split(self.counts, 1)
-
-    def one_hot(self, action: torch.Tensor) -> torch.Tensor:
-        """Maps choices, int [B, A], to float32 [B, S]."""
-        index = action.long().reshape(len(action), -1)
-        classes = torch.arange(max(self.counts), device=index.device)
-        each = [index[:, i, None] == classes[:count] for i, count in enumerate(self.counts)]
-        return torch.cat(each, 1).float()
-
-    def noise(self, rng: np.random.Generator, count: int) -> Array:
-        """Returns standard Gumbel numbers for the choices of a batch, float32 [B, S]."""
-        return rng.gumbel(size=(count, sum(self.counts))).astype(np.float32)
-
-    def drawn(self, logit: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
-        """Draws choices by their logits and Gumbel numbers, float32 [B, S]: one-hot, with the gradient of a softmax."""
-        each = self.of_agents(logit + noise)
-        soft = torch.cat([(part / self._temperature).softmax(1) for part in each], 1)
-        hard = self.one_hot(torch.stack([part.argmax(1) for part in each], 1))
-        return hard + (soft - soft.detach())

@@ -26,7 +26,7 @@ from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
-from rlframe.policy.parts.team import Choices
+from rlframe.policy.parts.actions import Choices
 from rlframe.worker import SampleSerialCollector
 
 GAME = 'rlframe.envs.two_step'
@@ -696,10 +696,10 @@ BY_CHOICES = ['maddpg_discrete', 'masac_discrete']
 
 
 def test_choices_are_drawn_one_hot_with_the_gradient_of_a_softmax() -> None:
-    choices = Choices(EnvSpec(spaces.Discrete(2), spaces.MultiDiscrete([2, 3])), 0.5)
+    choices = Choices(EnvSpec(spaces.Discrete(2), spaces.MultiDiscrete([2, 3])), 'cpu')
     logit = torch.tensor([[0.0, 1.0, 0.5, -0.5, 0.2]], requires_grad=True)
     noise = torch.tensor([[2.0, 0.0, 0.0, 0.0, 1.0]])
-    drawn = choices.drawn(logit, noise)
+    drawn = choices.drawn(logit, noise, 0.5)
     assert drawn.tolist() == [[1, 0, 0, 0, 1]]
     drawn[0, 4].backward()
     score = np.exp(np.array([0.5, -0.5, 1.2]) / 0.5)
