@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from rlframe.app.check_team import check_team
+from rlframe.app.check_team import agents_in_words, check_team
 from rlframe.app.explain import plain
 from rlframe.app.starting import starting_config
 from rlframe.data.observation import ACTION_MASK, pack
@@ -592,9 +592,6 @@ def _facts(facts: Facts) -> dict[str, str]:
     if speed := facts.get('speed'):
         reset = f'; a reset takes {speed["reset_ms"]:.2g} ms'
         said['speed'] = f'{speed["steps_per_second"]:,.0f} steps/s in one process{reset}'
-    if agents := facts.get('agents'):
-        who = ', '.join(f'{name} ({what})' if what else name for name, what in agents.items())
-        said['agents'] = f'{who}; state: ' + (
-            'that of the game' if facts['state'] else 'what all agents see, as the game has no state()'
-        )
+    if 'agents' in facts:
+        said['agents'] = agents_in_words(facts)
     return {**said, 'saving': facts.get('saving', ''), 'policies': ', '.join(facts.get('policies', ()))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -66,6 +66,13 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
         fix = 'policy.agent_rewards=True, with mappo, happo and maddpg, lets each learn from its own.'
         remarks.append(Remark('note', seen, fix))
     return remarks, {'agents': _agents(team, heard), 'state': team.has_state}
+
+
+def agents_in_words(facts: Mapping[str, Any]) -> str:
+    """Returns what the facts of a team say of its agents and its state."""
+    agents = ', '.join(f'{name} ({what})' if what else name for name, what in facts['agents'].items())
+    state = 'that of the game' if facts['state'] else 'what all agents see, as the game has no state()'
+    return f'{agents}; state: {state}'
 
 
 def _lost(heard: Listened) -> dict[Any, float]:

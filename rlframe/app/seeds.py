@@ -160,7 +160,9 @@ class _Team:
         self, seeds: Sequence[int], shares: Sequence[Sequence[int]], data: Sequence[bytes], jobs: int
     ) -> None:
         self.runs = [SeedRun(seed) for seed in seeds]
-        self._shares, self._data, self._jobs = shares, data, jobs
+        self._shares = shares
+        self._data = data
+        self._jobs = jobs
         self._children: dict[int, tuple[ChildProcess, float]] = {}
         self._messages: queue.Queue[tuple[int, dict[str, Any]]] = queue.Queue()
 

@@ -346,8 +346,10 @@ def fresh_sequences(draft: Draft) -> None:
     if (random := draft.take('policy.random_collect_size')) is not MISSING:
         draft.say('policy.random_collect_size', random, {}, NO_BUFFER)
     key, length, updates, size = FRESH_SEQUENCES[draft.policy]
-    length, updates = draft.take(key, length), draft.take('policy.learn.update_per_collect', updates)
-    count, size = draft.get('policy.collect.n_sample'), draft.get('policy.learn.batch_size', size)
+    length = draft.take(key, length)
+    updates = draft.take('policy.learn.update_per_collect', updates)
+    size = draft.get('policy.learn.batch_size', size)
+    count = draft.get('policy.collect.n_sample')
     if not all(isinstance(number, int) and number > 0 for number in (length, updates, count, size)):
         return
     steps = {'policy.collect.n_sample': count * length, 'policy.learn.batch_size': size * length}

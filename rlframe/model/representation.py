@@ -64,7 +64,8 @@ class Representation(nn.Module):
 
     def predicted(self, pair: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Returns what follows: logits of the reward [B, BINS], features of the next state [B, F], whether it ends [B]."""
-        reward, features, end = self.outcome(pair).split([BINS, pair.shape[1], 1], 1)
+        sizes = [BINS, pair.shape[1], 1]
+        reward, features, end = self.outcome(pair).split(sizes, 1)
         return reward, features, end.squeeze(1)
 
     def reward_loss(self, logit: torch.Tensor, reward: torch.Tensor) -> torch.Tensor:

@@ -37,12 +37,15 @@ def check_seeds(cfg: ExperimentConfig) -> None:
         found: Any = cfg
         for name in section.split('.'):
             found = found.get(name) or {}
-        if (got := found.get('backend', 'local')) != 'local':
+        got = found.get('backend', 'local')
+        if got != 'local':
             message = 'stacked seeds do all of their work in one process'
             raise ConfigError(message, where=f'{section}.backend', got=got, expected="'local'", remedy=LEAVE)
-    if error := check_stacked(POLICY_REGISTRY.get(cfg.policy.type), cfg.policy):
+    error = check_stacked(POLICY_REGISTRY.get(cfg.policy.type), cfg.policy)
+    if error is not None:
         raise error
-    if (kind := cfg.env.manager.type) in IN_PYTHON:
+    kind = cfg.env.manager.type
+    if kind in IN_PYTHON:
         text = (
             f'stacked seeds save no time of envs in Python (env.manager.type={kind!r}): the envs of ten seeds cost what they cost in'
             ' ten runs. Where there are native ones, env_manager.type=gym_vector or env_pool costs less'

@@ -400,13 +400,12 @@ class Policy(Configurable):
         Called by the collector after each step of its envs, with the observations acted on, what ``forward_collect``
         returned for them, and the step's ``TimeStep``.
         """
+        reward = rewards_of(timestep.obs) if self.has_own_rewards else timestep.reward
         return {
             'obs': obs,
             'next_obs': timestep.obs,
             'action': output['action'],
-            'reward': rewards_of(timestep.obs)
-            if self.has_own_rewards
-            else timestep.reward.astype(np.float32, copy=False),
+            'reward': reward.astype(np.float32, copy=False),
             'terminated': timestep.terminated,
             'truncated': timestep.truncated,
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from rlframe.policy.parts.actions import mask_of, masked
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     UPDATE_PER_COLLECT,
+    Activation,
     ImageModel,
     Schedule,
     check_widths,
@@ -53,7 +54,7 @@ class MRQModel(ImageModel):
         doc='widths of the layers that read states; the last one is that of all other layers as well',
         check=check_features,
     )
-    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('elu', doc='nonlinearity')
+    activation: Activation = option('elu', doc='nonlinearity')
 
 
 class MRQLearn(LearnConfig):
@@ -159,7 +160,8 @@ class MRQUpdate(QACUpdate):
         features = encoder(rows['obs'])
         dynamics = reward = terminal = mask.new_zeros(())
         for t in range(steps):
-            logit, features, end = encoder.predicted(encoder.paired(features, rows['action'][:, t]))
+            pair = encoder.paired(features, rows['action'][:, t])
+            logit, features, end = encoder.predicted(pair)
             real = mask[:, t]
             dynamics = dynamics + ((features - reached[:, t]).square().mean(1) * real).mean()
             reward = reward + (encoder.reward_loss(logit, rows['reward'][:, t]) * real).mean()

@@ -22,6 +22,7 @@ from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
+    Activation,
     Schedule,
     check_positive_schedule,
     check_schedule,
@@ -63,7 +64,7 @@ class PPOModel(MemoryModel):
     encoder_hidden_size_list: list[int] = option(
         [64, 64], unit='units', doc='widths of the hidden layers of actor and critic', check=check_widths
     )
-    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('tanh', doc='nonlinearity')
+    activation: Activation = option('tanh', doc='nonlinearity')
     share_encoder: Literal[False, True, 'images'] = option(
         'images',
         doc="layers that actor and critic share: True all hidden layers and the core; 'images' the convolutions, without a core;"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from rlframe.policy.parts.options import (
     DISCOUNT_FACTOR,
     EPOCH_PER_COLLECT,
     HIDDEN_SIZES,
+    Activation,
     ImageModel,
     Schedule,
     grad_clip_norm,
@@ -36,7 +37,7 @@ class REPPOModel(ImageModel):
     """Section ``model`` of REPPO."""
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES.having([128, 128]))
-    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('silu', doc='nonlinearity')
+    activation: Activation = option('silu', doc='nonlinearity')
     n_atom: int = option(N_ATOM.having(151))
     v_min: float = option(V_MIN)
     v_max: float = option(V_MAX)

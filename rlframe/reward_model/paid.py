@@ -116,7 +116,8 @@ class RewardModels:
         """Returns the weighted sum of what some models pay for rows, float32 [M]."""
         total = np.zeros(len(rows))
         for name in names:
-            paid = self._paid[name] = np.asarray(self.models[name].reward(rows), np.float64)
+            paid = np.asarray(self.models[name].reward(rows), np.float64)
+            self._paid[name] = paid
             options = self._section[name]
             moments = self._moments[name]
             if options['normalize']:

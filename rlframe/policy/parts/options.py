@@ -12,6 +12,8 @@ from rlframe.utils.field import Field, Section, option
 
 Schedule: TypeAlias = float | dict[str, Any]
 """Type of an option that is a number or a schedule."""
+Activation: TypeAlias = Literal['relu', 'tanh', 'gelu', 'silu', 'elu']
+"""Nonlinearities behind hidden layers."""
 
 
 def linear_decay(step: float, start: float, end: float, decay: float) -> float:
@@ -182,7 +184,7 @@ class ImageModel(ModelConfig):
     """Section ``model`` of a policy whose network has hidden layers, and convolutions for images."""
 
     encoder_hidden_size_list: list[int] = option(HIDDEN_SIZES)
-    activation: Literal['relu', 'tanh', 'gelu', 'silu', 'elu'] = option('relu', doc='nonlinearity')
+    activation: Activation = option('relu', doc='nonlinearity')
     encoder: Literal['auto', 'nature', 'impala', 'grid', 'hadamax'] = option(
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
