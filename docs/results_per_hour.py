@@ -21,10 +21,10 @@ HEAD = """# Return per CPU-hour
 What return an hour of one core buys. Written by `python docs/make_results.py` from the runs of [results](results.md);
 `rlframe train -c CONFIG` repeats each of them.
 
-CPU seconds are those of training, evaluations and imports included, with one torch thread. A time is that of the first evaluation
-during training at a third, two thirds or all of the published return: the median of the seeds, a dash where most of them do not get
-there. The last column is the best evaluation within the first CPU-hour, and the CPU seconds of the runs that ended sooner.
-The CPU seconds of an evaluation are its share of the run's wall time.
+CPU seconds are those of one thread, with imports and evaluations. The columns *s to* give the time of the first evaluation at a third,
+two thirds or all of the published return, as the median over the seeds; a dash means that most seeds do not reach it. The last
+column is the best evaluation within the first CPU-hour, with the CPU seconds of runs that end sooner. The CPU time at an evaluation
+is estimated: the CPU time of the run times the share of its wall time until then.
 
 ![Return against CPU seconds, for robots of MuJoCo](curves/return_per_hour.png)
 

@@ -152,8 +152,8 @@ class MADDPGDiscreteUpdate(MADDPGUpdate):
 class MADDPGDiscretePolicy(CategoricalPolicy):
     """Multi-agent DDPG for choices: actors draw by their logits, and learn through a Gumbel softmax.
 
-    Critics read choices one-hot. The actors' gradient is that of the softmax of logits and Gumbel noise, whose largest entry is
-    the choice. All else is as in ``maddpg``.
+    Critics read one-hot choices. An actor takes the choice with the largest sum of logit and Gumbel noise; gradients are those of
+    the softmax of these sums. All else is as in ``maddpg``.
 
     Source:
         Lowe et al., Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments (2017), section 5.1, with the

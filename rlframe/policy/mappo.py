@@ -66,7 +66,10 @@ class MAPPOUpdate(PPOUpdate):
         return present
 
     def gain(self, ratio: torch.Tensor, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns what each agent gains, float32 [B, A], of ratios of probabilities [B, A] and the team's advantage [B, 1], or that of each agent [B, A]."""
+        """Returns what each agent gains, float32 [B, A].
+
+        Given are the ratios of probabilities, [B, A], and the advantage of the team, [B, 1], or of each agent, [B, A].
+        """
         return torch.min(ratio * advantage, ratio.clamp(self._low, self._high) * advantage)
 
 

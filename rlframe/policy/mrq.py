@@ -51,7 +51,7 @@ class MRQModel(ImageModel):
     encoder_hidden_size_list: list[int] = option(
         [256, 256, 256],
         unit='units',
-        doc='widths of the layers that read states; the last one is that of all other layers as well',
+        doc='widths of the state encoder; all other layers are as wide as its last one',
         check=check_features,
     )
     activation: Activation = option('elu', doc='nonlinearity')

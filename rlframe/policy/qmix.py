@@ -26,7 +26,7 @@ class QMIXConfig(TeamQConfig):
 
 @POLICY_REGISTRY.register('qmix')
 class QMIXPolicy(VDNPolicy):
-    """QMIX: the team's value is monotonic in that of each agent, so the best joint action is the best action of every agent.
+    """QMIX: the team's value is monotonic in that of each agent, so each agent's best action is part of the best joint action.
 
     Q_tot(s, a) = w2(s) . elu(W1(s) q + b1(s)) + b2(s), where q are the values of what the agents chose, and the weights W1 and w2
     are absolute values of functions of the state; only learning needs the state and the mixer. In the two-step game of the

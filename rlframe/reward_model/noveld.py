@@ -25,7 +25,7 @@ class NovelDConfig(NetworkConfig):
 
 @REWARD_MODEL_REGISTRY.register('noveld')
 class NovelD(RND):
-    """Pays where novelty rises, the first time in an episode: at the border of what is known.
+    """Pays for a step from a familiar to a novel state, the first time in an episode.
 
         r(s, s') = max(n(s') - c n(s), 0) if s' is visited for the first time in the episode, else 0
 

@@ -62,7 +62,7 @@ def _of_no_team(_: type[Any], cfg: Any) -> ConfigError | None:
 
 AGENT_REWARDS = Field(
     False,
-    doc='whether each agent learns from its own reward, of the part rewards of observations (team:), in place of that of the team',
+    doc='whether each agent learns from its own reward (part rewards of the observations of a team:) instead of the reward of the team',
     rule=_of_no_team,
 )
 
