@@ -5,20 +5,21 @@ Only data, so that both interpreters can import it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 ZOO = 'https://github.com/DLR-RM/rl-baselines3-zoo/blob/master/hyperparams/'
 """Where the hyper-parameters are from: the file of the algorithm (commits: dqn.yml ce95481, ppo.yml 208b6fd, a2c.yml c6c209e,
-sac.yml c94924e, qrdqn.yml 04640c9) and the entry of the env (LunarLander-v2 for LunarLander-v3)."""
+sac.yml c94924e, qrdqn.yml 04640c9) and the entry of the env (LunarLander-v2 for LunarLander-v3, robots of v3 for v4 and v5)."""
 
 
 @dataclass(frozen=True)
 class Pair:
     """What both sides train, until when."""
 
-    config: str
-    """The shipped config."""
+    name: str
+    """The shipped config, or the row of docs/results.md that trains it on another env."""
     env_id: str
     algorithm: str
     """SB3's class."""
@@ -30,6 +31,17 @@ class Pair:
     """Env steps between two looks at the policy."""
     zoo: dict[str, Any]
     """Hyper-parameters as in the zoo's file; 'lin_X' falls linearly from X to 0."""
+    config: str = ''
+    """The shipped config, if the pair has another name."""
+    own_budget: int | None = None
+    """Env steps of rlframe, if its config needs more of them and less time."""
+    cpu_seconds: float = math.inf
+    """CPU seconds after which a run is cut."""
+
+    @property
+    def file(self) -> str:
+        """Name of the config file."""
+        return f'{self.config or self.name}.py'
 
 
 _WIDE = {'net_arch': [256, 256]}
@@ -58,6 +70,12 @@ _CARTPOLE_DQN = {
     'exploration_fraction': 0.16,
     'exploration_final_eps': 0.04,
     'policy_kwargs': _WIDE,
+}
+_ROBOT_NETWORKS = {
+    'log_std_init': -2,
+    'ortho_init': False,
+    'activation_fn': 'ReLU',
+    'net_arch': {'pi': [256, 256], 'vf': [256, 256]},
 }
 
 PAIRS = (
@@ -153,10 +171,83 @@ PAIRS = (
             'policy_kwargs': {'log_std_init': -3.67, 'net_arch': [64, 64]},
         },
     ),
+    Pair(
+        'mujoco_hopper_ppo',
+        'Hopper-v5',
+        'PPO',
+        2410.4,
+        1_000_000,
+        50_000,
+        {
+            'normalize': True,
+            'batch_size': 32,
+            'n_steps': 512,
+            'gamma': 0.999,
+            'learning_rate': 9.80828e-05,
+            'ent_coef': 0.00229519,
+            'clip_range': 0.2,
+            'n_epochs': 5,
+            'gae_lambda': 0.99,
+            'max_grad_norm': 0.7,
+            'vf_coef': 0.835671,
+            'policy_kwargs': _ROBOT_NETWORKS,
+        },
+        config='mujoco_ppo',
+        own_budget=3_000_000,
+        cpu_seconds=1800,
+    ),
+    Pair(
+        'mujoco_walker2d_ppo',
+        'Walker2d-v5',
+        'PPO',
+        3478.8,
+        1_000_000,
+        50_000,
+        {
+            'normalize': True,
+            'batch_size': 32,
+            'n_steps': 512,
+            'gamma': 0.99,
+            'learning_rate': 5.05041e-05,
+            'ent_coef': 0.000585045,
+            'clip_range': 0.1,
+            'n_epochs': 20,
+            'gae_lambda': 0.95,
+            'max_grad_norm': 1,
+            'vf_coef': 0.871923,
+        },
+        config='mujoco_ppo',
+        own_budget=3_000_000,
+        cpu_seconds=1800,
+    ),
+    Pair(
+        'mujoco_ant_ppo',
+        'Ant-v4',
+        'PPO',
+        1327.2,
+        1_000_000,
+        50_000,
+        {'normalize': True},
+        config='mujoco_ppo',
+        own_budget=3_000_000,
+        cpu_seconds=1800,
+    ),
+    Pair(
+        'mujoco_halfcheetah_crossq',
+        'HalfCheetah-v5',
+        'SAC',
+        9535.5,
+        1_000_000,
+        10_000,
+        {'learning_starts': 10_000},
+        config='mujoco_crossq',
+        own_budget=200_000,
+        cpu_seconds=1800,
+    ),
 )
 
 
-def pair_of(config: str) -> Pair:
-    """Returns the pair of a shipped config."""
-    (found,) = (pair for pair in PAIRS if pair.config == config)
+def pair_of(name: str) -> Pair:
+    """Returns the pair of a name."""
+    (found,) = (pair for pair in PAIRS if pair.name == name)
     return found

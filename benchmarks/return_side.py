@@ -1,6 +1,6 @@
 """W8 of rlframe: trains a shipped config until the published return, or to the end of the published budget.
 
-usage: return_side.py CONFIG SEED [ENV_STEPS]
+usage: return_side.py PAIR SEED [ENV_STEPS]
 """
 
 from __future__ import annotations
@@ -22,25 +22,28 @@ from rlframe.config import compile_config, read_config  # noqa: E402
 from rlframe.pipeline import SerialPipeline  # noqa: E402
 
 
-def main(config: str, seed: int, env_steps: int | None = None) -> None:
+def main(name: str, seed: int, env_steps: int | None = None) -> None:
     """Trains once, by the config's own settings but for its evaluations, and prints what was measured."""
     torch.set_num_threads(1)
-    pair, pipelines = pair_of(config), []
+    pair, pipelines = pair_of(name), []
     watch = UntilReturn(
         pair.env_id,
         pair.published,
         pair.every,
         seed,
         lambda obs: pipelines[0].policy.eval_mode.forward(obs, np.arange(len(obs)))['action'],
+        pair.cpu_seconds,
     )
-    pair_of_dicts = read_config(HERE.parent / 'configs' / f'{config}.py')
-    cfg = compile_config(*pair_of_dicts, seed=seed, max_env_step=env_steps or pair.budget)
+    main_config, create_config = read_config(HERE.parent / 'configs' / pair.file)
+    main_config['env']['env_id'] = pair.env_id
+    budget = env_steps or pair.own_budget or pair.budget
+    cfg = compile_config(main_config, create_config, seed=seed, max_env_step=budget)
     with SerialPipeline(cfg) as pipeline:
         pipelines.append(pipeline)
         pipeline.evaluator.should_eval = lambda *_: False
         while not pipeline.finished:
             pipeline.step()
-            if watch.is_reached(pipeline.progress.envstep):
+            if watch.is_over(pipeline.progress.envstep):
                 break
         watch.print_result('rlframe', pipeline.progress.envstep)
 

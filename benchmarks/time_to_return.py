@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -38,10 +40,18 @@ until the mean return of 100 episodes of the greedy policy is the one that the z
 rule: at fixed numbers of env steps, ten episodes are played, and a hundred more if these are at the return. The time that this
 takes is not counted, nor are imports. Each run is a process with one thread.
 
-A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it has the time
-of all these steps, marked by `>`. The goal is a third of SB3's time (a ratio of {GOAL:g}), by the wall clock and by CPU time, which
-depends less on what else the machine did.
+A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it, or 1,800 CPU
+seconds on a robot of MuJoCo, has the time until then, marked by `>`. The goal is a third of SB3's time (a ratio of {GOAL:g}), by
+the wall clock and by CPU time, which depends less on what else the machine did.
 """
+
+SHARES = (1 / 3, 2 / 3, 1.0)
+SHARES_HEAD = """## CPU seconds to a share of the return
+
+Of the first look of ten episodes that is at a third, two thirds or all of the published return, without the time of looks."""
+SHARE_HEADINGS = ['pair'] + [
+    f'{share}: {what}' for share in ('third', 'two thirds', 'all') for what in ('rlframe', 'SB3', 'ratio')
+]
 
 Record = Mapping[str, Any]
 
@@ -97,6 +107,35 @@ def cells(side: Side) -> list[str]:
     return [*(mark + value for value in values), f'{side.reached} of {side.runs}']
 
 
+def first_at(record: Record, goal: float) -> float:
+    """Returns the CPU seconds of the first look of ten episodes at a return; infinity if there is none."""
+    return next((seconds for seconds, _, mean in record['curve'] if mean >= goal), math.inf)
+
+
+def share_cells(records: Iterable[Record], pair: Pair, share: float) -> list[str]:
+    """Returns the medians of the CPU seconds to a share of the published return, of rlframe and of SB3, and their ratio."""
+    times, cuts = [], []
+    for side in (OWN, PEER):
+        runs = [r for r in records if (r['config'], r['side']) == (pair.name, side)]
+        times.append(statistics.median_high(first_at(run, share * pair.published) for run in runs))
+        cuts.append(statistics.median_high(run['cpu_seconds'] for run in runs))
+    texts = [f'> {number(c)}' if math.isinf(t) else number(t) for t, c in zip(times, cuts, strict=True)]
+    own, peer = times
+    if math.isinf(own):
+        return [*texts, '']
+    return [*texts, f'> {cuts[1] / own:.1f}x' if math.isinf(peer) else f'{peer / own:.1f}x']
+
+
+def share_table(records: Sequence[Record]) -> list[list[str]]:
+    """Returns the rows of all pairs whose looks were kept: CPU seconds to a third, two thirds and all of the return."""
+    rows = []
+    for pair in PAIRS:
+        kept = [r for r in records if r['config'] == pair.name and 'curve' in r]
+        if {r['side'] for r in kept} == {OWN, PEER}:
+            rows.append([pair.name, *(cell for share in SHARES for cell in share_cells(kept, pair, share))])
+    return rows
+
+
 HEADINGS = (
     *('config', 'return', 'rlframe s', 'CPU s', 'env steps', 'reached'),
     *('SB3 s', 'CPU s', 'env steps', 'reached', 'wall ratio', 'CPU ratio', 'goal'),
@@ -107,11 +146,11 @@ def table(records: Sequence[Record]) -> list[list[str]]:
     """Returns the rows of all pairs of which both sides were measured."""
     rows = []
     for pair in PAIRS:
-        own, peer = side_of(records, pair.config, OWN), side_of(records, pair.config, PEER)
+        own, peer = side_of(records, pair.name, OWN), side_of(records, pair.name, PEER)
         if own is None or peer is None:
             continue
         ratios = [ratio_text(own, peer, name) for name in ('seconds', 'cpu_seconds')]
-        name = f'[{pair.config}](../configs/{pair.config}.py)'
+        name = f'[{pair.name}](../configs/{pair.file})'
         rows.append([name, f'{pair.published:g}', *cells(own), *cells(peer), *ratios, verdict(own, peer)])
     return rows
 
@@ -122,14 +161,26 @@ def line(row: Sequence[str]) -> str:
     return f'{name:26} rlframe {row[2]:>7} s, SB3 {row[6]:>7} s: {row[10] or "not reached"}, {row[12]}'
 
 
+def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Returns a table in Markdown."""
+    lines = [headings, ['---'] * len(headings), *rows]
+    return '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+
+
 def page(records: Sequence[Record]) -> str:
     """Returns the text of docs/time_to_return.md."""
-    lines = [list(HEADINGS), ['---'] * len(HEADINGS), *table(records)]
-    text = '\n'.join('| ' + ' | '.join(line) + ' |' for line in lines)
+    text = markdown(HEADINGS, table(records))
+    shares = markdown(SHARE_HEADINGS, share_table(records))
     machines = ', '.join(sorted({r['where'] for r in records}))
     return (
         '\n\n'.join(
-            [HEAD.strip(), text, f'Machine: {machines}. `benchmarks/time_to_return.json` has every run.']
+            [
+                HEAD.strip(),
+                text,
+                SHARES_HEAD,
+                shares,
+                f'Machine: {machines}. `benchmarks/time_to_return.json` has every run.',
+            ]
         )
         + '\n'
     )
@@ -167,10 +218,10 @@ def run_side(pair: Pair, seed: int, side: str, peer_python: str, env_steps: int 
         if side == OWN
         else (peer_python, HERE / 'peers' / 'w8_return.py')
     )
-    command = [python, str(script), pair.config, str(seed), *([str(env_steps)] if env_steps else [])]
+    command = [python, str(script), pair.name, str(seed), *([str(env_steps)] if env_steps else [])]
     path = {'PYTHONPATH': str(ROOT)} if side == OWN else {}
-    measured = answer_of(command, path, f'{pair.config} seed {seed}, {side}')
-    return {'config': pair.config, 'seed': seed, 'side': side, **measured, 'where': where()}
+    measured = answer_of(command, path, f'{pair.name} seed {seed}, {side}')
+    return {'config': pair.name, 'seed': seed, 'side': side, **measured, 'where': where()}
 
 
 def answer_of(
@@ -208,17 +259,17 @@ def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -
 
     def one(job: tuple[Pair, int, str]) -> None:
         pair, seed, side = job
-        progress(f'{pair.config} seed {seed}: {side}')
+        progress(f'{pair.name} seed {seed}: {side}')
         record = run_side(pair, seed, side, args.peer_python, args.env_step)
         results.add(record)
-        progress(f'{pair.config} seed {seed}: {side} {record["seconds"]} s, reached: {record["reached"]}')
+        progress(f'{pair.name} seed {seed}: {side} {record["seconds"]} s, reached: {record["reached"]}')
 
     jobs = [
         (pair, seed, side)
         for pair in pairs
         for seed in args.seeds
         for side in (OWN, PEER)
-        if not results.has(pair.config, seed, side)
+        if not results.has(pair.name, seed, side)
     ]
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(one, jobs))
@@ -226,7 +277,7 @@ def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
-    names = [pair.config for pair in PAIRS]
+    names = [pair.name for pair in PAIRS]
     parser.add_argument(
         '--configs', nargs='+', choices=names, default=names, metavar='NAME', help='only these'
     )
@@ -245,7 +296,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = Results(args.results)
     if not args.report:
         try:
-            measure(results, [pair for pair in PAIRS if pair.config in args.configs], args)
+            measure(results, [pair for pair in PAIRS if pair.name in args.configs], args)
         except RuntimeError as error:
             sys.exit(str(error))
     for row in table(results.records):

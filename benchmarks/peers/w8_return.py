@@ -1,6 +1,6 @@
 """W8 of SB3: trains with rl-zoo3's hyper-parameters until the published return, or to the end of the published budget.
 
-usage: w8_return.py CONFIG SEED [ENV_STEPS]
+usage: w8_return.py PAIR SEED [ENV_STEPS]
 """
 
 import sys
@@ -16,6 +16,7 @@ import stable_baselines3  # noqa: E402
 from return_pairs import Pair, pair_of  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
 from stable_baselines3.common.env_util import make_vec_env  # noqa: E402
+from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 from until_return import UntilReturn  # noqa: E402
 
 
@@ -27,7 +28,7 @@ class Watch(BaseCallback):
         self._watch = watch
 
     def _on_step(self) -> bool:
-        return not self._watch.is_reached(self.num_timesteps)
+        return not self._watch.is_over(self.num_timesteps)
 
 
 def scheduled(value: Any) -> Any:
@@ -42,6 +43,11 @@ def make_model(pair: Pair, seed: int) -> Any:
     """Makes model and envs as rl-zoo3 does; the logger writes nothing."""
     options = {name: scheduled(value) for name, value in pair.zoo.items()}
     env = make_vec_env(pair.env_id, options.pop('n_envs', 1), seed=seed)
+    if options.pop('normalize', False):
+        env = VecNormalize(env, gamma=options.get('gamma', 0.99))
+    networks = options.get('policy_kwargs', {})
+    if 'activation_fn' in networks:
+        options['policy_kwargs'] = networks | {'activation_fn': getattr(torch.nn, networks['activation_fn'])}
     if pair.algorithm == 'QRDQN':
         from sb3_contrib import QRDQN as algorithm  # noqa: N811
     else:
@@ -49,16 +55,23 @@ def make_model(pair: Pair, seed: int) -> Any:
     return algorithm('MlpPolicy', env, seed=seed, device='cpu', **options)
 
 
-def main(config: str, seed: int, env_steps: int | None = None) -> None:
+def main(name: str, seed: int, env_steps: int | None = None) -> None:
     """Trains once and prints what was measured."""
     torch.set_num_threads(1)
-    pair, models = pair_of(config), []
+    pair, models = pair_of(name), []
+
+    def act(obs: Any) -> Any:
+        normalizer = models[0].get_vec_normalize_env()
+        seen = obs if normalizer is None else normalizer.normalize_obs(obs)
+        return models[0].predict(seen, deterministic=True)[0]
+
     watch = UntilReturn(
         pair.env_id,
         pair.published,
         pair.every,
         seed,
-        lambda obs: models[0].predict(obs, deterministic=True)[0],
+        act,
+        pair.cpu_seconds,
     )
     models.append(make_model(pair, seed))
     models[0].learn(env_steps or pair.budget, callback=Watch(watch))
