@@ -194,7 +194,7 @@ PAIRS = (
         },
         config='mujoco_ppo',
         own_budget=3_000_000,
-        cpu_seconds=1800,
+        cpu_seconds=900,
     ),
     Pair(
         'mujoco_walker2d_ppo',
@@ -218,7 +218,7 @@ PAIRS = (
         },
         config='mujoco_ppo',
         own_budget=3_000_000,
-        cpu_seconds=1800,
+        cpu_seconds=900,
     ),
     Pair(
         'mujoco_ant_ppo',
@@ -230,7 +230,7 @@ PAIRS = (
         {'normalize': True},
         config='mujoco_ppo',
         own_budget=3_000_000,
-        cpu_seconds=1800,
+        cpu_seconds=900,
     ),
     Pair(
         'mujoco_halfcheetah_crossq',
@@ -242,7 +242,7 @@ PAIRS = (
         {'learning_starts': 10_000},
         config='mujoco_crossq',
         own_budget=200_000,
-        cpu_seconds=1800,
+        cpu_seconds=900,
     ),
 )
 

@@ -40,7 +40,7 @@ until the mean return of 100 episodes of the greedy policy is the one that the z
 rule: at fixed numbers of env steps, ten episodes are played, and a hundred more if these are at the return. The time that this
 takes is not counted, nor are imports. Each run is a process with one thread.
 
-A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it, or 1,800 CPU
+A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it, or 900 CPU
 seconds on a robot of MuJoCo, has the time until then, marked by `>`. The goal is a third of SB3's time (a ratio of {GOAL:g}), by
 the wall clock and by CPU time, which depends less on what else the machine did.
 """
