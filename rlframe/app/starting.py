@@ -90,70 +90,87 @@ def starting_config(
         IncompatibleError: If the policy cannot act in the env; with those that can.
         ConfigError: If the policy learns from recorded data.
     """
+    # the env
     world = find_world(env, manager)
-    section = world.with_options(options or {})
-    factory = _factory(world, section)
-    is_wrapped = world.manager != 'env_pool' and not factory.only_vector and 'wrappers' not in section
-    if is_wrapped and (wrappers := _wrappers(factory.spec)):
-        section['wrappers'] = wrappers
-        factory = _factory(world, section)
+    section, factory = _readable(world, world.with_options(options or {}))
+    section = dict[str, Any](collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10) | section
     spec = factory.spec
+    if spec.reward_threshold is not None:
+        section['stop_value'] = spec.reward_threshold
     rewards_goals = has_goals(spec.observation_space) and _rewards_goals(factory)
+    # the policy
     name = default_policy(spec, rewards_goals) if policy is None else POLICY_REGISTRY.name_in_any_case(policy)
     kind = POLICY_REGISTRY.get(name)
     _check(name, kind, spec)
-    fields = kind.config_fields()
-    on_policy = bool(fields['on_policy'].default)
+    on_policy = bool(kind.config_fields()['on_policy'].default)
     of_rounds = on_policy or kind.samples_rounds
     budget = ON_POLICY_STEPS if of_rounds else OFF_POLICY_STEPS
     steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
-    facts = _facts(spec, steps)
-    settings = _settings_of(kind, facts)
-    manager = world.manager or 'base'
-    collector = settings.get('collect', {}).get('collector', {}).get('type', 'sample')
-    gives_tensors = getattr(factory, 'gives_tensors', False)
-    if factory.only_vector:
-        manager = 'torch_vector' if gives_tensors else 'gym_vector'
-    if gives_tensors and on_policy and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind):
-        collector, settings['normalize_obs'] = 'tensor', False
+    settings = _settings_of(kind, _facts(spec, steps))
+    settings['eval'] = dict(evaluator=_evaluations(spec, steps))
+    if of_rounds:
+        _make_rounds_even(settings, section['collector_env_num'])
+    # the parts
+    create: Settings = dict(
+        env=dict(type=world.env),
+        env_manager=dict(type=_manager(world, factory)),
+        policy=dict(type=name),
+        collector=dict(type=settings.get('collect', {}).get('collector', {}).get('type', 'sample')),
+    )
+    if on_policy and _acts_in_tensors(kind, factory):
+        create['collector'] = dict(type='tensor')
+        settings['normalize_obs'] = False
+    if spec.player_num > 1:
+        _play_against_oneself(settings, create, of_rounds, steps)
+    if not on_policy:
+        create['replay_buffer'] = dict(type=_buffer(kind))
+        if rewards_goals and create['replay_buffer']['type'] != 'sequence' and not of_rounds:
+            merge(settings, HINDSIGHT)
+    main: Settings = dict(
+        exp_name=f'{plain_name(spec.name)}_{plain_name(name)}',
+        max_env_step=budget,
+        env=dict(env_id=world.env_id, **section),
+        policy=settings,
+    )
+    return EasyDict(main), EasyDict(create)
+
+
+def _evaluations(spec: EnvSpec, steps: int) -> Settings:
+    """Returns the settings of the evaluator for a budget in env steps."""
     first = max(min(FIRST_STEPS[1], max(steps // EVALUATIONS, FIRST_STEPS[0]), steps), 1)
     limits = {}
     if spec.max_episode_steps is None:
         # an evaluation may take as many env steps as training between two of them
         first = max(first, min(LONGEST_EPISODE, steps))
         limits = {'max_episode_len': LONGEST_EPISODE}
-    settings['eval'] = dict(evaluator=dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits)
-    main: Settings = dict(
-        exp_name=f'{plain_name(spec.name)}_{plain_name(name)}',
-        max_env_step=budget,
-        env=dict(
-            env_id=world.env_id,
-            **dict(collector_env_num=8, evaluator_env_num=10, n_evaluator_episode=10) | section,
-        ),
-        policy=settings,
-    )
-    rows = main['env']['collector_env_num']
-    target = settings.get('collect', {}).get('n_sample')
-    if of_rounds and target is not None:
-        settings['collect']['n_sample'] = round(target / rows) * rows
-    if spec.reward_threshold is not None:
-        main['env']['stop_value'] = spec.reward_threshold
-    create: Settings = dict(
-        env=dict(type=world.env),
-        env_manager=dict(type=manager),
-        policy=dict(type=name),
-        collector=dict(type=collector),
-    )
-    if spec.player_num > 1:
-        _play_against_oneself(settings, create, of_rounds, steps)
-    if not on_policy:
-        priority = fields.get('priority')
-        replay = 'advanced' if priority is not None and priority.default else 'naive'
-        by_sequence = kind.is_recurrent or kind.replays_sequences
-        create['replay_buffer'] = dict(type='sequence' if by_sequence else replay)
-        if rewards_goals and not by_sequence and not of_rounds:
-            merge(settings, HINDSIGHT)
-    return EasyDict(main), EasyDict(create)
+    return dict(eval_freq=f'{first} env steps, later {GROWTH} %') | limits
+
+
+def _make_rounds_even(settings: Settings, env_num: int) -> None:
+    """Makes every env give equally many steps of a round."""
+    collect = settings.get('collect', {})
+    if collect.get('n_sample') is not None:
+        collect['n_sample'] = round(collect['n_sample'] / env_num) * env_num
+
+
+def _manager(world: World, factory: EnvFactory) -> str:
+    if not factory.only_vector:
+        return world.manager or 'base'
+    return 'torch_vector' if getattr(factory, 'gives_tensors', False) else 'gym_vector'
+
+
+def _acts_in_tensors(kind: Any, factory: EnvFactory) -> bool:
+    """Whether envs give tensors, and the policy can collect them without a copy to NumPy."""
+    gives_tensors = getattr(factory, 'gives_tensors', False)
+    return gives_tensors and hasattr(kind, '_get_tensor_mode') and not changed_methods(kind)
+
+
+def _buffer(kind: Any) -> str:
+    """Returns the replay buffer that suits an off-policy policy class."""
+    if kind.is_recurrent or kind.replays_sequences:
+        return 'sequence'
+    priority = kind.config_fields().get('priority')
+    return 'advanced' if priority is not None and priority.default else 'naive'
 
 
 def _settings_of(kind: Any, facts: Facts) -> Settings:
@@ -286,6 +303,18 @@ def _rewards_goals(factory: EnvFactory) -> bool:
     found = env.has_wrapper_attr('compute_reward')
     env.close()
     return found
+
+
+def _readable(world: World, section: Settings) -> tuple[Settings, EnvFactory]:
+    """Returns the section ``env`` and its factory, without parts of observations that no network reads."""
+    factory = _factory(world, section)
+    if world.manager == 'env_pool' or factory.only_vector or 'wrappers' in section:
+        return section, factory
+    wrappers = _wrappers(factory.spec)
+    if not wrappers:
+        return section, factory
+    section = section | {'wrappers': wrappers}
+    return section, _factory(world, section)
 
 
 def _wrappers(spec: EnvSpec) -> list[Any]:
