@@ -170,12 +170,8 @@ class EnvTimeoutError(EnvCrashedError, TimeoutError):
     """An env that did not answer in time."""
 
 
-class ActorLostError(RLFrameError):
-    """Ray actors that died, hung or could not be started, more often than the config allows."""
-
-
 class ActorFailedError(RLFrameError):
-    """An exception of a Ray actor that cannot be recreated in this process."""
+    """An exception of a worker that cannot be recreated in this process."""
 
 
 class MessageError(ConfigError):
@@ -204,7 +200,7 @@ class CoordinatorLostError(RLFrameError):
 
 
 class WorkerLostError(RLFrameError):
-    """Workers of parallel mode that died, hung or left, so that training cannot go on."""
+    """Workers that died, hung, left or could not be started, so that training cannot go on."""
 
 
 class RunEndedError(RLFrameError):

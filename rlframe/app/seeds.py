@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, config_pair, split_config
 from rlframe.config.rules import check_serial
-from rlframe.errors import ConfigError, RLFrameError, WorkerLostError
+from rlframe.errors import ConfigError, RLFrameError
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.exit_guard import exits_as_errors
@@ -196,7 +196,7 @@ class _Team:
     def _start(self, index: int) -> None:
         runs = [self.runs[i] for i in self._shares[index]]
         places = {run.seed: i for i, run in zip(self._shares[index], runs, strict=True)}
-        names = '-'.join(str(run.seed) for run in runs)
+        names = ', '.join(str(run.seed) for run in runs)
 
         def take(line: str) -> bool:
             is_message = line.startswith(MESSAGE)
@@ -205,10 +205,7 @@ class _Team:
                 self._messages.put((places[facts.pop('seed')], facts))
             return is_message
 
-        try:
-            child = ChildProcess(f'rlframe-seed-{names}', 'rlframe.app.seeds', (), self._data[index], take)
-        except OSError as error:
-            raise WorkerLostError(f'no process could be started for seed {names}: {error}') from error
+        child = ChildProcess(f'seed {names}', 'rlframe.app.seeds', (), self._data[index], take)
         for run in runs:
             run.state = 'running'
         self._children[index] = child, monotonic()

@@ -197,7 +197,7 @@ class WorkersCollector(ISerialCollector):
 
         Raises:
             ConfigError: If the actors' shares must be equal and cannot be.
-            ActorLostError: If more actors were lost than the options allow; with all causes.
+            WorkerLostError: If more actors were lost than the options allow; with all causes.
             Exception: Any exception raised in an actor, with its traceback there.
         """
         given = [options.pop(name, None) for name in TARGETS]

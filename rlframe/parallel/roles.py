@@ -14,7 +14,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rlframe.config import shared_fingerprint
-from rlframe.errors import RLFrameError, WorkerLostError
+from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import Evaluation
 from rlframe.parallel.comm import (
     create_comm_collector,
@@ -246,7 +246,6 @@ class Crew:
                     self._window,
                     'parallel.max_restarts',
                     'The log of the run has its last output.',
-                    WorkerLostError,
                 )
                 self.members[name] = self._launcher.launch(role, name)
 
@@ -313,8 +312,5 @@ class ProcessLauncher(Launcher):
     def launch(self, role: str, name: str) -> ChildProcess:
         logger = logging.getLogger(f'rlframe.{role}')
         words = (role, name, self._server.address)
-        try:
-            said = partial(logger.info, '%s: %s', name)
-            return ChildProcess(f'rlframe-{name}', 'rlframe.parallel.roles', words, self._config, said)
-        except OSError as error:
-            raise WorkerLostError(f'no process could be started for {name}: {error}') from error
+        said = partial(logger.info, '%s: %s', name)
+        return ChildProcess(name, 'rlframe.parallel.roles', words, self._config, said)

@@ -153,7 +153,7 @@ class LearnerAggregator:
         def say(text: str) -> None:
             logger.info('learner %d: %s', rank, text)
 
-        return ChildProcess(f'rlframe-learner-{rank}', __name__, (rank, size, self._store), data, say)
+        return ChildProcess(f'learner {rank}', __name__, (rank, size, self._store), data, say)
 
     # the steps, under DI-engine's names
 

@@ -195,7 +195,7 @@ class ChildPlace(Place):
 
         with theirs:
             fd = theirs.fileno()
-            child = ChildProcess(f'rlframe-worker-{rank}', __name__, (fd,), given, write, (fd,))
+            child = ChildProcess(name, __name__, (fd,), given, write, (fd,))
         return Link(child, ours)
 
     def send(self, link: Link, call: Call) -> None:

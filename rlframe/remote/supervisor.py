@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rlframe.data.timestep import Array
-from rlframe.errors import ActorLostError, RLFrameError
+from rlframe.errors import WorkerLostError
 from rlframe.remote.places import LostError, Place
 from rlframe.remote.worker import Failure, raise_failure
 from rlframe.utils.serialize import ACTING, to_bytes, to_child
@@ -52,19 +52,11 @@ class Losses:
         window: Seconds.
         where: Config key of ``restarts``, for the error.
         remedy: What to do about them.
-        kind: Class of the error.
     """
 
-    def __init__(
-        self,
-        restarts: int,
-        window: float = math.inf,
-        where: str = '',
-        remedy: str = '',
-        kind: type[RLFrameError] = ActorLostError,
-    ) -> None:
+    def __init__(self, restarts: int, window: float = math.inf, where: str = '', remedy: str = '') -> None:
         self._restarts, self._window = restarts, window
-        self._where, self._remedy, self._kind = where, remedy, kind
+        self._where, self._remedy = where, remedy
         self._seen: deque[tuple[float, str]] = deque()  # time and cause of each
 
     def add(self, cause: str, now: float) -> None:
@@ -75,7 +67,7 @@ class Losses:
             now: Seconds of a clock.
 
         Raises:
-            RLFrameError: If there were too many, with all causes; an error of the given class.
+            WorkerLostError: If there were too many; with all causes.
         """
         self._seen.append((now, cause))
         while now - self._seen[0][0] > self._window:
@@ -85,7 +77,7 @@ class Losses:
             return
         within = '' if self._window == math.inf else f' within {self._window:g} s'
         listed = '\n'.join(f'  {each}' for _, each in self._seen)
-        raise self._kind(
+        raise WorkerLostError(
             f'{count} worker{"s were" if count > 1 else " was"} lost{within}, {self._restarts} may be replaced:\n{listed}',
             where=self._where,
             remedy=self._remedy,
@@ -344,7 +336,7 @@ class Supervisor:
         """Waits for the next call that has a result or was lost; if there are several, returns the earliest.
 
         Raises:
-            ActorLostError: If more workers were lost than may be replaced, with all causes, or one does not start in
+            WorkerLostError: If more workers were lost than may be replaced, with all causes, or one does not start in
                 time.
             Exception: Any exception raised in a worker.
         """
@@ -427,7 +419,7 @@ class Supervisor:
         if call.method == 'launch':
             self.is_broken = True
             lacking = self.place.lacking()
-            raise ActorLostError(
+            raise WorkerLostError(
                 f'{self.place.who(slot.rank)} did not start within {call.seconds:g} s'
                 + (f'; {lacking}' if lacking else ''),
                 where=self._limits.where_start,
@@ -459,10 +451,10 @@ class Supervisor:
         """Counts a loss, described with its cause.
 
         Raises:
-            ActorLostError: If there were too many; with all causes.
+            WorkerLostError: If there were too many; with all causes.
         """
         try:
             self._losses.add(cause, self.place.clock())
-        except RLFrameError:
+        except WorkerLostError:
             self.is_broken = True
             raise

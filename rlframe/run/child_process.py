@@ -17,7 +17,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any
 
-from rlframe.errors import StallError
+from rlframe.errors import StallError, WorkerLostError
 from rlframe.utils.field import Field
 
 PARENT_CHECK_SECONDS = 0.5
@@ -66,7 +66,7 @@ class ChildProcess:
     """A process that runs ``main`` of a module; it is the leader of a process group that ends with it.
 
     Args:
-        name: Name of its thread here.
+        name: Its name, for the error.
         module: The module.
         arguments: Arguments of its ``main``: plain values.
         data: What it reads from stdin.
@@ -75,7 +75,7 @@ class ChildProcess:
         fds: File descriptors that it inherits.
 
     Raises:
-        OSError: If no process could be started.
+        WorkerLostError: If no process could be started.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class ChildProcess:
                 pass_fds=(hanging, *fds),
                 process_group=0,
             )
-        except OSError:
+        except OSError as error:
             os.close(self._lifeline)
-            raise
+            raise WorkerLostError(f'no process could be started for {name}: {error}') from error
         finally:
             os.close(hanging)
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
-        self._reader = threading.Thread(target=self._read, name=name, daemon=True)
+        self._reader = threading.Thread(target=self._read, name=f'rlframe-{name}', daemon=True)
         self._reader.start()
         assert self._process.stdin is not None  # a pipe
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:

@@ -15,7 +15,7 @@ from fault_envs import wait_until
 from place_workers import echo
 from ray_runs import is_alive
 
-from rlframe.errors import ActorLostError, SerializationError
+from rlframe.errors import SerializationError, WorkerLostError
 from rlframe.remote.places import ChildPlace, Place
 from rlframe.remote.supervisor import Limits, Losses, Supervisor
 
@@ -131,7 +131,9 @@ def test_more_losses_than_may_be_replaced_end_it_with_all_causes(supervise: Make
         supervisor.ask(1, 'end', code)
         if code == 3:
             assert supervisor.wait().lost
-    with pytest.raises(ActorLostError, match='2 workers were lost within 600 s, 1 may be replaced') as caught:
+    with pytest.raises(
+        WorkerLostError, match='2 workers were lost within 600 s, 1 may be replaced'
+    ) as caught:
         supervisor.wait()
     assert str(caught.value).count(f'{supervisor.place.name} 1 was lost: in end: ') == 2
     assert supervisor.is_broken and supervisor.ask_all('echo', {0: ('x',)}) == {0: None}
@@ -177,5 +179,5 @@ def test_losses_count_within_their_window_only() -> None:
     losses = Losses(1, 10.0, 'here')
     for now in (0.0, 11.0, 22.0):
         losses.add('gone', now)
-    with pytest.raises(ActorLostError, match='2 workers were lost within 10 s'):
+    with pytest.raises(WorkerLostError, match='2 workers were lost within 10 s'):
         losses.add('again', 23.0)

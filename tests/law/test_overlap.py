@@ -15,7 +15,7 @@ from runs import CASES, assert_same_end, differences, every, killed_and_straight
 from toys import toy_of_policy
 
 from rlframe import config
-from rlframe.errors import ActorLostError, ConfigError
+from rlframe.errors import ConfigError, WorkerLostError
 from rlframe.pipeline import SerialPipeline
 
 OVERLAP = 'policy.collect.collector.overlap=1'
@@ -42,7 +42,7 @@ def test_a_child_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     with SerialPipeline(cfg) as pipeline:
         pipeline.step()
         os.kill(pipeline.collector._pool.facts.pid, signal.SIGKILL)
-        with raises(ActorLostError):
+        with raises(WorkerLostError):
             pipeline.step()
             pipeline.step()
 

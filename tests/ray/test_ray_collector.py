@@ -23,7 +23,7 @@ from zoo import RankError
 from rlframe.backend.ray.backend import MakeCollector
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.config import compile_config
-from rlframe.errors import ActorLostError, EnvCrashedError, SerializationError
+from rlframe.errors import EnvCrashedError, SerializationError, WorkerLostError
 from rlframe.pipeline import SerialPipeline, build
 from rlframe.remote.worker import Worker
 from rlframe.run.progress import Progress
@@ -233,7 +233,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
         os.kill(pids(pipeline.collector)[0], signal.SIGKILL)
         return False
 
-    with SerialPipeline(cfg, folder) as pipeline, pytest.raises(ActorLostError) as caught:
+    with SerialPipeline(cfg, folder) as pipeline, pytest.raises(WorkerLostError) as caught:
         pipeline.run(kill)
     text = str(caught.value)
     assert '2 workers were lost within 600 s, 1 may be replaced' in text.splitlines()[0]
@@ -265,7 +265,7 @@ def test_what_cannot_be_made_or_handed_over_is_said_as_it_is() -> None:
         collecting({'kwargs': {'no_such_argument': 1}, 'action_mask': False}),
     ):
         pass
-    assert not isinstance(caught.value, ActorLostError)
+    assert not isinstance(caught.value, WorkerLostError)
     unpicklable = {**telling(), 'kwargs': {'handle': threading.Lock()}}
     with pytest.raises(SerializationError, match=r'handle.* is a lock'), collecting(unpicklable):
         pass
@@ -279,7 +279,7 @@ def test_actor_that_cannot_start_says_why() -> None:
     cfg = compiled(collector={'max_actor_restarts': 0}).policy.collect.collector
     pool = ActorPool(cfg, HomelessActor, make=print)
     try:
-        with pytest.raises(ActorLostError) as caught:
+        with pytest.raises(WorkerLostError) as caught:
             pool.start()
     finally:
         pool.close()

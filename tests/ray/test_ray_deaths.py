@@ -15,7 +15,7 @@ from fault_envs import wait_until
 from ray_runs import descendants, is_alive
 
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import ActorFailedError, ActorLostError
+from rlframe.errors import ActorFailedError, WorkerLostError
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -80,7 +80,7 @@ def test_signal_that_ended_an_actor_is_named(what: str, says: str) -> None:
         RayCollector(
             DyingEnv, create_env_kwargs=kwargs, frames_per_batch=12, max_actor_restarts=0
         ) as collector,
-        pytest.raises(ActorLostError, match=f'Ray actor 0 was lost: in collect: ActorDiedError: .*{says}'),
+        pytest.raises(WorkerLostError, match=f'Ray actor 0 was lost: in collect: ActorDiedError: .*{says}'),
     ):
         collector.next()
 

@@ -12,7 +12,7 @@ from ray_runs import config_of
 from runs import differences, records
 
 from rlframe.entry.__main__ import main
-from rlframe.errors import ActorLostError
+from rlframe.errors import WorkerLostError
 from rlframe.pipeline import SerialPipeline
 from rlframe.run.read_checkpoint import load_checkpoint
 
@@ -117,7 +117,7 @@ def test_too_many_lost_actors_end_the_run_with_causes_and_a_checkpoint(tmp_path:
     with start(tmp_path, 'dqn naive', *words) as pipeline:
         freeze_when_asked(pipeline, times=1, kills=1)
         with pytest.raises(
-            ActorLostError, match=r'evaluator\.max_actor_restarts: 1 worker was lost'
+            WorkerLostError, match=r'evaluator\.max_actor_restarts: 1 worker was lost'
         ) as caught:
             pipeline.run()
     assert any('emergency checkpoint' in note for note in caught.value.__notes__)

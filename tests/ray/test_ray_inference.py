@@ -17,7 +17,7 @@ from toys import toy
 
 from rlframe.backend.ray.inference import SERVER
 from rlframe.config import compile_config
-from rlframe.errors import ActorLostError
+from rlframe.errors import WorkerLostError
 from rlframe.pipeline import SerialPipeline
 from rlframe.remote.weights import flatten
 
@@ -157,7 +157,7 @@ def test_a_server_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
 
 
 def test_too_many_lost_servers_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(ActorLostError, match=f'{SERVER} was lost') as caught:
+    with pytest.raises(WorkerLostError, match=f'{SERVER} was lost') as caught:
         run(tmp_path, 'dqn', lambda run: os.kill(pids_of(run)[0], signal.SIGKILL), max_actor_restarts=1)
     assert 'policy.collect.collector.max_actor_restarts' in str(caught.value)
 

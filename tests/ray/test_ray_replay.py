@@ -21,7 +21,7 @@ from rlframe.backend.ray.replay import MakeShard, ShardedReplayBuffer, ShardWork
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
-from rlframe.errors import ActorLostError, BufferUnderflowError, CheckpointMismatchError, NonFiniteError
+from rlframe.errors import BufferUnderflowError, CheckpointMismatchError, NonFiniteError, WorkerLostError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import BUFFER_REGISTRY
 from rlframe.utils.field import ResolvedConfig, defaults_of
@@ -273,7 +273,7 @@ def test_too_many_lost_shards_end_the_run(sharded: Make) -> None:
     fill(buffer)
     buffer._read()
     kill(buffer, 0)
-    with pytest.raises(ActorLostError, match=f'{BUFFER}.max_actor_restarts'):
+    with pytest.raises(WorkerLostError, match=f'{BUFFER}.max_actor_restarts'):
         list(buffer.batches(2, 64, 0))
     assert buffer.state_dict() == {}
 

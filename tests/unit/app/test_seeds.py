@@ -36,7 +36,7 @@ class FakeChild:
     def __init__(
         self, name: str, module: str, arguments: Any, data: bytes, on_line: Callable[[str], Any]
     ) -> None:
-        self.seed, self._asked = int(name.rpartition('-')[2]), 0
+        self.seed, self._asked = int(name.rpartition(' ')[2]), 0
         self._on_line, self._is_open = on_line, True
         FakeChild.running += 1
         FakeChild.most = max(FakeChild.most, FakeChild.running)
@@ -103,7 +103,7 @@ def test_stacked_seeds_share_as_many_processes_as_jobs(
     )
     with pytest.warns(ConfigWarning, match='envs in Python'):
         train_seeds('cartpole_dqn', [2, 4, 5, 6, 7], jobs=2, stacked=True)
-    assert names == ['rlframe-seed-2-5-7', 'rlframe-seed-4-6']
+    assert names == ['seed 2, 5, 7', 'seed 4, 6']
     with raises(ConfigError):
         train_seeds('cartpole_dqn', [2, 4], stacked=True, overrides=['policy.compile=true'])
 

@@ -11,7 +11,7 @@ from fake_ray import NEVER, FakeRay, fake_ray, make_pool
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
 from rlframe.backend.worker import Request
-from rlframe.errors import ActorLostError, ResourceError
+from rlframe.errors import ResourceError, WorkerLostError
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def test_an_actor_that_does_not_start_in_time_ends_the_run_with_what_is_free(ray
     assert pool.wait().lost
     collect(pool, 1)
     told = r'actor 1 did not start within 120 s; actors need 3 x \{CPU: 2\}; free: CPU 0 of 5 on 1 node'
-    with pytest.raises(ActorLostError, match=told):
+    with pytest.raises(WorkerLostError, match=told):
         pool.wait()
     assert pool.is_broken and pool.restarts == 1 and ray.now < 140
 

@@ -13,7 +13,7 @@ from fake_ray import NEVER, FakeRay, fake_ray
 from ray_runs import is_conserved
 
 from rlframe.backend.ray.collector import RayCollector
-from rlframe.errors import ActorLostError, ResourceError
+from rlframe.errors import ResourceError, WorkerLostError
 from rlframe.remote.worker import failure_of
 from rlframe.worker.collector.base_serial_collector import ONE
 
@@ -130,7 +130,7 @@ def test_losses_that_end_the_run_are_counted_once_also_in_the_last_checkpoint(
     c = collector_of(3, sync=is_sync, collect_timeout=10.0, max_actor_restarts=0)
     c.next()
     ray.seconds = {'collect': 1.0, (2, 'collect'): NEVER}
-    with pytest.raises(ActorLostError):
+    with pytest.raises(WorkerLostError):
         for _ in range(50):
             c.next()
     assert is_conserved(c)
@@ -142,7 +142,7 @@ def test_the_state_of_a_lost_actor_is_taken_for_that_of_no_other_collector(ray: 
     c = collector_of(1, sync=True, collect_timeout=10.0, max_actor_restarts=0)
     c.next()
     ray.seconds = {'collect': NEVER}
-    with pytest.raises(ActorLostError):
+    with pytest.raises(WorkerLostError):
         c.next()
     state = c.state_dict()
     assert c.form == ONE != state['form'] and state['actors'] == [None]
