@@ -187,17 +187,6 @@ class CommWorker(Configurable):
             raise self._error
         return has_ended
 
-    @property
-    def ended(self) -> str | None:
-        """None while it works in its thread; then how it ended, in words: empty if it left without an error."""
-        if not self._ended.is_set():
-            return None
-        return '' if self._error is None else f'{type(self._error).__name__}: {self._error}'
-
-    def end(self, seconds: float) -> None:
-        """Ends the work like ``close``: a thread cannot be killed, but its envs and its connection are closed."""
-        self.close()
-
     def _run_quietly(self) -> None:
         try:
             self.run()

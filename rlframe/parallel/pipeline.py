@@ -237,8 +237,10 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def _make_crew(self) -> Crew:
         parallel, coordinator = self.cfg.parallel, self.coordinator
         kind = LAUNCHER_REGISTRY.get(parallel.comm_collector.type)
-        server = coordinator.server
-        launcher = kind(roles.worker_config(self.cfg, server), server)
+        server, count = coordinator.server, parallel.collector_num
+        names = ['collector'] if count == 1 else [f'collector-{i}' for i in range(count)]
+        seats = [('learner', 'learner'), *(('collector', name) for name in names)]
+        launcher = kind(roles.worker_config(self.cfg, server), server, seats)
         grace = parallel.coordinator.worker_deadline
         crew = Crew(launcher, coordinator, parallel.max_restarts, parallel.restart_window, grace)
         self._closers.append(crew.end)
@@ -369,8 +371,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         try:
             self.hooks.call('before_run')
             if self.crew is not None:
-                parallel = self.cfg.parallel
-                self.crew.start({'learner': 1, 'collector': parallel.collector_num})
+                self.crew.start()
             self._watch(after_tick)
             self._leave(after_tick)
         except BaseException as error:

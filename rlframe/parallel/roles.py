@@ -1,17 +1,14 @@
-"""The roles of parallel mode: makes a worker from a config, runs it in a process of its own, and starts and replaces such workers."""
+"""The roles of parallel mode: makes a worker from a config, and starts and replaces the workers of a run."""
 
 from __future__ import annotations
 
 import copy
 import logging
+import os
 import signal
-import sys
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlframe.config import shared_fingerprint
 from rlframe.errors import RLFrameError
@@ -23,18 +20,17 @@ from rlframe.parallel.comm import (
     get_parallel_collector_cls,
 )
 from rlframe.parallel.comm_learner import LearnerParts
-from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent, with_opening
 from rlframe.registry import LAUNCHER_REGISTRY
-from rlframe.remote.supervisor import Losses
-from rlframe.run.child_process import ChildProcess
+from rlframe.remote.places import ChildPlace, Place, ThreadPlace
+from rlframe.remote.supervisor import Call, Limits, Supervisor
+from rlframe.remote.worker import Worker, answers, failure_of
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed
-from rlframe.utils.serialize import from_parent, to_child
 from rlframe.worker import create_serial_collector, create_serial_evaluator
 from rlframe.worker.collector.remote_collection import MakeParts, Parts
 
@@ -42,12 +38,14 @@ if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
     from rlframe.parallel.coordinator.coordinator import Coordinator
 
+logger = logging.getLogger('rlframe.parallel')
+
 
 def make_worker(
     cfg: ExperimentConfig,
     role: str,
     name: str,
-    address: str | None = None,
+    address: Any = None,
     transport: Transport | None = None,
 ) -> Any:
     """Creates a comm collector or a comm learner; its envs and its policy are created when it works.
@@ -154,100 +152,113 @@ def _prepared(cfg: ExperimentConfig, rank: int, incarnation: int) -> ExperimentC
     return own
 
 
-def main(role: str, name: str, address: str) -> None:
-    """Works until the coordinator or SIGTERM ends it; then ends this process."""
-    try:
-        cfg = from_parent(sys.stdin.buffer.read())
-        worker = make_worker(cfg, role, name, address)
-        signal.signal(signal.SIGTERM, lambda *_: worker.stop())
-        worker.run()
-    except RLFrameError as error:
-        sys.stderr.write(f'rlframe: {type(error).__name__}: {" ".join(str(error).split())}\n')
-        sys.exit(1)
+class RoleWorker(Worker):
+    """Worker that holds a comm collector or a comm learner."""
+
+    _is_stopped = False
+
+    @answers
+    def launch(self) -> int:
+        """Answers at once, with the process: ``run`` creates what it holds."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, lambda *_: self.stop())
+        return os.getpid()
+
+    def run(self) -> str:
+        """Works until the coordinator or ``stop`` ends it; returns how it ended, empty if without an error."""
+        try:
+            self._parts = self._made()
+            if self._is_stopped:
+                self._parts.stop()
+            self._parts.run()
+        except Exception as error:  # whatever it is, the run is told
+            failure = failure_of(error)
+            if not isinstance(error, RLFrameError):
+                logger.error('%s', failure.trace)
+            return ' '.join(failure.text.split())
+        return ''
+
+    def stop(self) -> None:
+        self._is_stopped = True
+        if self._parts is not None:
+            self._parts.stop()
+
+    @answers
+    def close(self) -> None:
+        """Ends the work, and waits until it has ended."""
+        self.stop()
+        if self._parts is not None:
+            self._parts.close()
 
 
-class Launched(Protocol):
-    """A worker that was started, such as a ``ChildProcess``."""
-
-    @property
-    def ended(self) -> str | None:
-        """None while it runs; then how it ended, in words: empty if it left without an error."""
-
-    def end(self, seconds: float) -> None:
-        """Asks it to end, and kills it after these seconds; may be called twice."""
-
-
-class Launcher(ABC):
-    """Starts the workers of a run.
+class Launcher(Place):
+    """The place of the workers of a run.
 
     Args:
         cfg: The config of the workers.
         server: The coordinator's end of the transport, which has started.
+        seats: Role and name of each worker; one that replaces another has the other's name.
     """
 
-    def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
-        self._cfg, self._server = cfg, server
+    def __init__(self, cfg: ExperimentConfig, server: Server, seats: Sequence[tuple[str, str]]) -> None:
+        super().__init__(RoleWorker, names=[name for _, name in seats])
+        self.cfg, self.server, self.seats = cfg, server, seats
 
-    @abstractmethod
-    def launch(self, role: str, name: str) -> Launched:
-        """Starts a worker, without waiting until it has joined; one that replaces another has the other's name."""
+    @property
+    def address(self) -> Any:
+        """What a worker reaches the coordinator by."""
+        return self.server.address
 
-    def close(self) -> None:  # noqa: B027  most hold nothing
-        """Releases what the launcher itself holds, after all its workers have ended; may be called twice."""
+    def maker(self) -> Callable[[int, int], Any]:
+        """Returns a function that creates a worker where it runs, from its rank and incarnation."""
+        cfg, seats, address = self.cfg, self.seats, self.address
+        return lambda rank, incarnation: make_worker(cfg, *seats[rank], address)
 
 
-logger = logging.getLogger('rlframe.parallel')
+@LAUNCHER_REGISTRY.register('in_process')
+class ThreadLauncher(Launcher, ThreadPlace):
+    """Runs workers as threads."""
 
-PAUSE = 1.0
-"""Seconds before a worker that died is replaced."""
-LEAVE_SECONDS = 5.0
-"""Seconds that workers get to end when they are told to by a signal."""
+    @property
+    def address(self) -> Server:
+        return self.server
+
+
+@LAUNCHER_REGISTRY.register('flask_fs')
+class ProcessLauncher(Launcher, ChildPlace):
+    """Runs workers as processes of this machine; what they print goes to the log."""
 
 
 class Crew:
-    """Starts workers, and starts them again if they end before the run is over.
+    """The workers that a run starts; a supervisor replaces those that end before the run is over.
 
     Args:
-        launcher: Starts them.
+        launcher: Their place.
         coordinator: Is told at once of those that ended.
         max_restarts: Replacements of each worker within the window; after more deaths the run ends.
         window: Seconds.
         grace: Seconds that a lost worker, frozen for example, has to come back before it is replaced.
-        clock: Returns seconds that never go back.
     """
 
     def __init__(
-        self,
-        launcher: Launcher,
-        coordinator: Coordinator,
-        max_restarts: int,
-        window: float,
-        grace: float,
-        clock: Callable[[], float] = monotonic,
+        self, launcher: Launcher, coordinator: Coordinator, max_restarts: int, window: float, grace: float
     ) -> None:
-        self._launcher, self._coordinator = launcher, coordinator
-        self._max_restarts, self._window, self._grace = max_restarts, window, grace
-        self._clock = clock
-        self._losses: dict[str, Losses] = {}
-        self._roles: dict[str, str] = {}
-        self.members: dict[str, Launched] = {}
-        """The workers by name; those that ended stay until they are replaced."""
-        self.restarts = 0
-        """Number of replacements so far."""
-        self._due: dict[str, float] = {}  # when a replacement is started, by name
+        self._coordinator, self._grace = coordinator, grace
+        self._seats = launcher.seats
+        limits = Limits(restarts=max_restarts, each=True, window=window, where='parallel.max_restarts')
+        remedy = 'The log of the run has its last output.'
+        self._supervisor = Supervisor(launcher, launcher.maker(), len(self._seats), limits, remedy)
 
-    def start(self, counts: Mapping[str, int]) -> None:
-        """Starts as many workers of each role."""
-        for role, count in counts.items():
-            for name in [role] if count == 1 else [f'{role}-{i}' for i in range(count)]:
-                self._roles[name] = role
-                self._losses[name] = Losses(
-                    self._max_restarts,
-                    self._window,
-                    'parallel.max_restarts',
-                    'The log of the run has its last output.',
-                )
-                self.members[name] = self._launcher.launch(role, name)
+    @property
+    def restarts(self) -> int:
+        """Number of replacements so far."""
+        return self._supervisor.restarts
+
+    def start(self) -> None:
+        """Starts all workers, without waiting until they have joined."""
+        self._supervisor.begin()
+        for rank in self._supervisor.ranks:
+            self._supervisor.ask(rank, 'run')
 
     def look(self) -> None:
         """Takes note of workers that ended or were lost, and replaces them.
@@ -255,62 +266,31 @@ class Crew:
         Raises:
             WorkerLostError: If one ended too often; with how it ended.
         """
-        for name, member in self.members.items():
-            role = self._roles[name]
-            if name in self._due:
-                if self._clock() >= self._due[name]:
-                    member.end(0.0)
-                    del self._due[name]
-                    self.restarts += 1
-                    self.members[name] = self._launcher.launch(role, name)
-            elif (how := member.ended) is not None:
-                self._coordinator.lose(role, name, how or 'it ended before the run did')
-                self._plan(name, how or 'it ended before the run did')
-            elif self._coordinator.workers.lost_for(role, name) > self._grace:
-                member.end(0.0)
-                self._coordinator.workers.forget_loss(role, name)
-                self._plan(name, f'it was lost and did not come back within {self._grace:g} s')
+        # those that died, or left early
+        while (call := self._supervisor.poll()) is not None:
+            has_died = bool(call.lost)
+            call.lost = call.lost or call.value or 'it ended before the run did'
+            self._tell(call)
+            if not has_died:
+                self._supervisor.lose(call.rank, call.lost)
+            self._supervisor.ask(call.rank, 'run')
+        # those that do not answer
+        workers = self._coordinator.workers
+        for rank, seat in enumerate(self._seats):
+            if workers.lost_for(*seat) > self._grace:
+                self._supervisor.lose(rank, f'it did not come back within {self._grace:g} s')
             else:
-                self._coordinator.expect(role, name)
+                self._coordinator.expect(*seat)
 
-    def _plan(self, name: str, how: str) -> None:
-        """Decides when a worker is replaced."""
-        now = self._clock()
-        self._losses[name].add(f'{name} ended: {how}', now)
-        logger.warning('%s ended (%s); it is started again in %.1f s', name, how, PAUSE)
-        self._due[name] = now + PAUSE
+    def _tell(self, call: Call) -> None:
+        """Tells the coordinator of a worker that will not come back."""
+        seat = self._seats[call.rank]
+        self._coordinator.lose(*seat, call.lost)
+        self._coordinator.workers.forget_loss(*seat)
 
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
-        with ThreadPoolExecutor(max(len(self.members), 1), 'rlframe-end') as pool:
-            list(pool.map(_end, self.members.values()))  # raises what they raise
-        self._launcher.close()
-
-
-def _end(member: Launched) -> None:
-    member.end(LEAVE_SECONDS if member.ended is None else 0.0)
-
-
-@LAUNCHER_REGISTRY.register('in_process')
-class ThreadLauncher(Launcher):
-    """Starts workers as threads."""
-
-    def launch(self, role: str, name: str) -> Launched:
-        worker: CommWorker = make_worker(self._cfg, role, name, transport=self._server.connect())
-        worker.start()
-        return worker
-
-
-@LAUNCHER_REGISTRY.register('flask_fs')
-class ProcessLauncher(Launcher):
-    """Starts workers as processes of this machine; what they print goes to the log."""
-
-    def __init__(self, cfg: ExperimentConfig, server: Server) -> None:
-        super().__init__(cfg, server)
-        self._config = to_child(cfg, 'config')
-
-    def launch(self, role: str, name: str) -> ChildProcess:
-        logger = logging.getLogger(f'rlframe.{role}')
-        words = (role, name, self._server.address)
-        said = partial(logger.info, '%s: %s', name)
-        return ChildProcess(name, 'rlframe.parallel.roles', words, self._config, said)
+        for call in self._supervisor.calls:
+            if call.lost:
+                self._tell(call)
+        self._supervisor.close()

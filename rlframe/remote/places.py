@@ -1,4 +1,4 @@
-"""Places: where workers run, and how calls get there. Child processes are here, Ray actors in ``backend/ray``."""
+"""Places: where workers run, and how calls get there. Threads and child processes are here, Ray actors in ``backend/ray``."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from multiprocessing import connection
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlframe.run.child_process import ChildProcess
-from rlframe.utils.serialize import from_bytes, to_bytes
+from rlframe.utils.serialize import ACTING, from_bytes, to_bytes, to_child
 
 if TYPE_CHECKING:
     from rlframe.data.timestep import Array
@@ -47,6 +48,7 @@ class Place(ABC):
 
     Args:
         kind: Class of the workers.
+        names: Names of the workers in messages, by rank; by default, ``name`` and the rank.
     """
 
     name = 'worker'
@@ -56,12 +58,12 @@ class Place(ABC):
     why_inexact = ''
     """The reason why workers with the same seeds may act differently; empty if they cannot."""
 
-    def __init__(self, kind: type[Worker]) -> None:
-        self.kind = kind
+    def __init__(self, kind: type[Worker], names: Sequence[str] = ()) -> None:
+        self.kind, self._names = kind, names
 
     def who(self, rank: int) -> str:
         """Returns the name of a worker in messages."""
-        return f'{self.name} {rank}'
+        return self._names[rank] if self._names else f'{self.name} {rank}'
 
     def clock(self) -> float:
         """Returns seconds that never go back."""
@@ -89,9 +91,17 @@ class Place(ABC):
         """Returns what workers need and what is free, for the error about one that does not start; empty if unknown."""
         return ''
 
-    def take_make(self, make: bytes) -> None:
-        """Takes what creates the parts in workers that are started from now on, serialized."""
-        self._make: Any = make
+    def pack(self, make: Any) -> Any:
+        """Returns what creates the parts in the form in which a worker gets it.
+
+        Raises:
+            SerializationError: If it cannot be sent to a worker; with the path to it.
+        """
+        return to_child(make, 'make', ACTING)
+
+    def take_make(self, make: Any) -> None:
+        """Takes what creates the parts in workers that are started from now on, packed."""
+        self._make = make
 
     @abstractmethod
     def start(self, rank: int, incarnation: int) -> Any:
@@ -132,6 +142,69 @@ class Place(ABC):
 
     def close(self) -> None:  # noqa: B027  most hold nothing
         """Releases what the place itself holds; may be called twice."""
+
+
+class ThreadLink:
+    """A worker, and the thread that serves its calls.
+
+    Args:
+        worker: The worker.
+        name: Name of the thread.
+    """
+
+    def __init__(self, worker: Worker, name: str) -> None:
+        self.worker = worker
+        self.calls: queue.SimpleQueue[tuple[Future[Any], str, tuple[Any, ...]] | None] = queue.SimpleQueue()
+        threading.Thread(target=self._serve, name=name, daemon=True).start()
+
+    def call(self, method: str, args: tuple[Any, ...] = ()) -> Future[Any]:
+        """Calls a method of the worker once the calls before are answered."""
+        answer: Future[Any] = Future()
+        self.calls.put((answer, method, args))
+        return answer
+
+    def _serve(self) -> None:
+        for answer, method, args in iter(self.calls.get, None):
+            try:
+                answer.set_result(getattr(self.worker, method)(*args))
+            except BaseException as error:  # such as an exit: ``answer`` raises it
+                answer.set_exception(error)
+
+
+class ThreadPlace(Place):
+    """Runs each worker in a thread of this process; nothing is copied, and a worker that hangs cannot be killed."""
+
+    name = 'worker thread'
+    tag = 'thread'
+
+    def pack(self, make: Any) -> Any:
+        return make
+
+    def start(self, rank: int, incarnation: int) -> ThreadLink:
+        return ThreadLink(self.kind(self._make, rank, incarnation, ()), f'rlframe-{self.who(rank)}')
+
+    def send(self, link: ThreadLink, call: Call) -> None:
+        call.ticket = link.call(call.method, call.args)
+
+    def wait(self, calls: Sequence[Call], seconds: float) -> list[Call]:
+        answered, _ = wait([call.ticket for call in calls], seconds, FIRST_COMPLETED)
+        return [call for call in calls if call.ticket in answered]
+
+    def answer(self, call: Call) -> Any:
+        if error := call.ticket.exception():
+            raise LostError(f'{type(error).__name__}: {error}')
+        value = call.ticket.result()
+        if call.method in self.kind.with_data:
+            value, call.data = value
+        return value
+
+    def end(self, links: Sequence[ThreadLink], seconds: float) -> None:
+        closing = []
+        for link in links:
+            link.worker.stop()
+            closing.append(link.call('close'))
+            link.calls.put(None)
+        wait(closing, seconds)
 
 
 class Stored:
@@ -195,7 +268,7 @@ class ChildPlace(Place):
 
         with theirs:
             fd = theirs.fileno()
-            child = ChildProcess(name, __name__, (fd,), given, write, (fd,))
+            child = ChildProcess(name, __name__, (fd, name), given, write, (fd,))
         return Link(child, ours)
 
     def send(self, link: Link, call: Call) -> None:
@@ -235,8 +308,9 @@ class ChildPlace(Place):
             link.child.end(0.0)
 
 
-def main(link: int) -> None:
-    """Serves the calls of a ``ChildPlace`` through a file descriptor, until that closes the connection."""
+def main(link: int, name: str) -> None:
+    """Serves the calls of a ``ChildPlace``, as the worker of this name, through a file descriptor until that is closed."""
+    threading.current_thread().name = name
     kind, make, rank, incarnation = from_bytes(sys.stdin.buffer.read())
     worker = kind(make, rank, incarnation, ())  # its import path is that of the parent already
     with Connection(link) as both_ways:
@@ -249,6 +323,7 @@ def main(link: int) -> None:
                     received.put(both_ways.recv_bytes())
                 except (EOFError, OSError):
                     received.put(None)
+                    worker.stop()
                     return
 
         threading.Thread(target=receive, name='calls', daemon=True).start()

@@ -6,8 +6,8 @@ import dataclasses
 import itertools
 import logging
 import math
-from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -15,7 +15,6 @@ from rlframe.data.timestep import Array
 from rlframe.errors import WorkerLostError
 from rlframe.remote.places import LostError, Place
 from rlframe.remote.worker import Failure, raise_failure
-from rlframe.utils.serialize import ACTING, to_bytes, to_child
 
 logger = logging.getLogger('rlframe.remote')
 
@@ -42,6 +41,8 @@ class Limits(NamedTuple):
     """Config key of ``restarts``, for errors."""
     where_start: str = ''
     """Config key of ``start_seconds``."""
+    each: bool = False
+    """Whether ``restarts`` counts for each worker by itself, not for all together."""
 
 
 class Losses:
@@ -154,11 +155,14 @@ class Supervisor:
         self.is_broken = False
         """Whether too many workers were lost to go on, or one does not start."""
         self._limits = limits
-        self._losses = Losses(limits.restarts, limits.window, limits.where, remedy)
+        # by rank if they count for each worker, else under 0
+        self._losses: dict[int, Losses] = defaultdict(
+            lambda: Losses(limits.restarts, limits.window, limits.where, remedy)
+        )
         self._done: deque[Call] = deque()
         self._numbers = itertools.count()
         self._closed = False
-        to_bytes(make, 'make')  # raises here, before the place does anything, if it cannot be sent
+        place.pack(make)  # raises here, before the place does anything, if it cannot be sent
         try:
             place.reserve(range(count))
         except BaseException:
@@ -167,10 +171,15 @@ class Supervisor:
 
     # starting and ending
 
-    def start(self) -> None:
-        """Starts all workers that are not running, and waits until they are ready."""
+    def begin(self) -> None:
+        """Starts all workers unless they were started, without waiting for them."""
         if not self.slots:
-            self._start(range(self.next_rank))
+            self._begin(range(self.next_rank))
+
+    def start(self) -> None:
+        """Starts all workers unless they were started, and waits until they are ready."""
+        self.begin()
+        self._wait_for(self.slots)
 
     def add(self, own: Sequence[Any], make: Any) -> list[int]:
         """Starts additional workers, waits until all are ready and returns their ranks; if one fails, none is added.
@@ -190,7 +199,8 @@ class Supervisor:
         before = self.make
         self.make = make
         try:
-            self._start(ranks)
+            self._begin(ranks)
+            self._wait_for(ranks)
         except BaseException:
             self.make = before
             for rank in ranks:
@@ -198,11 +208,13 @@ class Supervisor:
             raise
         return ranks
 
-    def _start(self, ranks: Sequence[int]) -> None:
+    def _begin(self, ranks: Sequence[int]) -> None:
         self.slots |= {rank: Slot(rank) for rank in ranks}
-        self.place.take_make(to_child(self.make, 'make', ACTING))
+        self.place.take_make(self.place.pack(self.make))
         for rank in ranks:
             self._create(self.slots[rank])
+
+    def _wait_for(self, ranks: Iterable[int]) -> None:
         while any(self.slots[rank].facts is None for rank in ranks):
             self.look()
 
@@ -232,7 +244,7 @@ class Supervisor:
             return
         self._closed = True
         links = [slot.link for slot in self.slots.values() if slot.link is not None]
-        self.place.end(links, 0.0 if self.is_broken else CLOSE_SECONDS)
+        self.place.end(links, CLOSE_SECONDS)
         self._done.clear()
         for slot in self.slots.values():
             slot.calls.clear()
@@ -358,7 +370,7 @@ class Supervisor:
         try:
             return self.place.data(call)
         except LostError as error:
-            self.count_loss(f'the data of {self.place.who(call.rank)} were lost: {error}')
+            self.count_loss(f'the data of {self.place.who(call.rank)} were lost: {error}', call.rank)
             return None
 
     def abandon(self) -> None:
@@ -397,7 +409,7 @@ class Supervisor:
         try:
             value = self.place.answer(call)
         except LostError as error:
-            self._lose(slot, f'in {call.method}: {error}')
+            self.lose(call.rank, f'in {call.method}: {error}')
             return
         slot.calls.remove(call)
         self._begin_next(slot)
@@ -425,10 +437,16 @@ class Supervisor:
                 where=self._limits.where_start,
                 remedy='Raise it if the envs start slowly, or if other nodes will join.',
             )
-        self._lose(slot, f'no answer to {call.method} within {call.seconds:g} s')
+        self.lose(slot.rank, f'no answer to {call.method} within {call.seconds:g} s')
 
-    def _lose(self, slot: Slot, cause: str) -> None:
-        """Counts a worker as lost, with all its calls; a replacement is started a little later."""
+    def lose(self, rank: int, cause: str) -> None:
+        """Kills a worker, unless it waits to be replaced, and counts it as lost, with all its calls; raises like ``count_loss``.
+
+        A replacement is started a little later.
+        """
+        slot = self.slots[rank]
+        if slot.link is None:
+            return
         self.place.end([slot.link], 0.0)
         was_ready = slot.facts is not None
         slot.link = None
@@ -441,20 +459,20 @@ class Supervisor:
                 call.lost = cause
                 self._done.append(call)
         name = self.place.who(slot.rank)
-        self.count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}')
+        self.count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}', rank)
         slot.incarnation += 1
         slot.due = self.place.clock() + PAUSE
         self.restarts += 1
         logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
 
-    def count_loss(self, cause: str) -> None:
-        """Counts a loss, described with its cause.
+    def count_loss(self, cause: str, rank: int) -> None:
+        """Counts a loss of a worker, described with its cause.
 
         Raises:
             WorkerLostError: If there were too many; with all causes.
         """
         try:
-            self._losses.add(cause, self.place.clock())
+            self._losses[rank if self._limits.each else 0].add(cause, self.place.clock())
         except WorkerLostError:
             self.is_broken = True
             raise

@@ -44,7 +44,7 @@ class Worker:
     """Serves the calls of a supervisor by methods that are ``answers``; ``launch`` comes first, ``close`` last.
 
     Args:
-        make: Creates the parts of the worker from rank and incarnation; the bytes of ``to_child``.
+        make: Creates the parts of the worker from rank and incarnation; a function, or the bytes of ``to_child``.
         rank: Rank of this worker.
         incarnation: Number of workers lost in its slot before.
         path: Import path of the supervisor's process.
@@ -53,7 +53,7 @@ class Worker:
     with_data: frozenset[str] = frozenset()
     """Methods that return a pair: the answer, and data beside it, which are fetched when they are needed."""
 
-    def __init__(self, make: bytes, rank: int, incarnation: int, path: Sequence[str]) -> None:
+    def __init__(self, make: Any, rank: int, incarnation: int, path: Sequence[str]) -> None:
         sys.path += [place for place in path if place not in sys.path]
         self._make, self._rank, self._incarnation = make, rank, incarnation
         self._parts: Any = None
@@ -67,12 +67,16 @@ class Worker:
         """Creates the parts, and returns facts about the worker."""
         self._parts = self._made()
 
+    def stop(self) -> None:
+        """Ends the running call soon; called by another thread, before ``close``."""
+
     @answers
     def close(self) -> None:
         """Closes what the worker holds."""
 
     def _made(self) -> Any:
-        return from_parent(self._make)(self._rank, self._incarnation)
+        make = from_parent(self._make) if isinstance(self._make, bytes) else self._make
+        return make(self._rank, self._incarnation)
 
 
 def failure_of(error: BaseException) -> Failure:

@@ -16,7 +16,7 @@ from place_workers import echo
 from ray_runs import is_alive
 
 from rlframe.errors import SerializationError, WorkerLostError
-from rlframe.remote.places import ChildPlace, Place
+from rlframe.remote.places import ChildPlace, Place, ThreadPlace
 from rlframe.remote.supervisor import Limits, Losses, Supervisor
 
 MANY = 2**22
@@ -28,8 +28,8 @@ def parts(rank: int, incarnation: int) -> Any:
 
 
 def place_of(kind: str) -> Place:
-    if kind == 'child':
-        return ChildPlace(echo())
+    if kind != 'ray':
+        return ThreadPlace(echo()) if kind == 'thread' else ChildPlace(echo())
     from rlframe.backend.ray.options import RAY_OPTIONS
     from rlframe.backend.ray.place import RayPlace
     from rlframe.utils.field import defaults_of
@@ -40,9 +40,16 @@ def place_of(kind: str) -> Place:
 Make = Callable[..., Supervisor]
 
 
-@pytest.fixture(params=['child', pytest.param('ray', marks=pytest.mark.ray)])
+@pytest.fixture(params=['thread', 'child', pytest.param('ray', marks=pytest.mark.ray)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+@pytest.fixture
+def processes(kind: str) -> None:
+    """Lets a test run only where workers are processes, which can be killed."""
+    if kind == 'thread':
+        pytest.skip('a thread cannot be killed')
 
 
 @pytest.fixture
@@ -105,6 +112,7 @@ def test_an_exception_is_raised_here_with_the_name_of_the_worker_which_goes_on(s
 @pytest.mark.parametrize(
     'how', ['exit', *(pytest.param(how, marks=pytest.mark.slow) for how in ('kill', 'stop'))]
 )
+@pytest.mark.usefixtures('processes')
 def test_a_worker_that_ends_or_hangs_is_replaced_and_its_calls_are_lost(how: str, supervise: Make) -> None:
     supervisor = supervise(2, call_seconds=60.0 if how != 'stop' else 8.0)
     pids = [slot.facts for slot in supervisor.slots.values()]
@@ -125,6 +133,7 @@ def test_a_worker_that_ends_or_hangs_is_replaced_and_its_calls_are_lost(how: str
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('processes')
 def test_more_losses_than_may_be_replaced_end_it_with_all_causes(supervise: Make) -> None:
     supervisor = supervise(2, restarts=1, window=600.0)
     for code in (3, 4):
@@ -148,6 +157,7 @@ def test_answers_to_abandoned_calls_are_not_delivered(supervise: Make) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures('processes')
 def test_workers_may_come_and_go(supervise: Make) -> None:
     supervisor = supervise()
     assert supervisor.add([{}], parts) == [1] and supervisor.ranks == [0, 1]
@@ -157,6 +167,7 @@ def test_workers_may_come_and_go(supervise: Make) -> None:
     assert supervisor.add([{}], parts) == [2], 'ranks are never used twice'
 
 
+@pytest.mark.usefixtures('processes')
 def test_workers_close_what_they_hold_and_none_is_left(kind: str, supervise: Make, tmp_path: Path) -> None:
     sign = str(tmp_path / 'closed')
     supervisor = supervise(make=lambda rank, incarnation: sign)
@@ -168,6 +179,7 @@ def test_workers_close_what_they_hold_and_none_is_left(kind: str, supervise: Mak
         supervisor.ask(0, 'echo', 1)
 
 
+@pytest.mark.usefixtures('processes')
 def test_what_cannot_be_sent_is_refused_before_a_worker_starts(kind: str) -> None:
     place = place_of(kind)
     with pytest.raises(SerializationError, match='make'):

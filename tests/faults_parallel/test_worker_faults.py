@@ -28,13 +28,13 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
     again = site.worker('collector-1')
     run.until(lambda: site.rows('confirmed', again) >= 40)
     log = (site.run / 'log.txt').read_text()
-    assert all(f'{name} ended (killed by SIGKILL); it is started again' in log for name in BOTH)
+    assert all(f'{name} was lost (in run: killed by SIGKILL); another one starts' in log for name in BOTH)
     os.kill(again, signal.SIGKILL)
     text = run.ends(1)
     assert 'WorkerLostError' in text and 'emergency checkpoint' in text
     assert (
         '2 workers were lost within 600 s, 1 may be replaced' in text
-        and 'collector-1 ended: killed by SIGKILL' in text
+        and 'collector-1 was lost: in run: killed by SIGKILL' in text
     )
     assert list(site.run.glob('ckpt/emergency_*'))
     assert_counted(site, (*victims, again))
@@ -95,6 +95,6 @@ def test_frozen_workers_are_lost_and_join_again_but_none_is_lost_while_the_run_i
     run.until(lambda: site.rows('confirmed') > before + 200)
     run.signal(signal.SIGINT)
     run.ends(130)
-    assert 'started again' not in log.read_text() and log.read_text().count('is lost') == 2
+    assert 'another one starts' not in log.read_text() and log.read_text().count('is lost') == 2
     assert_counted(site)
     assert_nothing_left(site, run.address)

@@ -30,7 +30,7 @@ class ForkedWorker(subprocess.Popen[bytes]):
                 signal.signal(end, signal.SIG_DFL)
             logging.getLogger('rlframe').handlers.clear()
             sys.stdin = open(0, closefd=False)  # noqa: SIM115
-            name = re.findall(r"'([^']+)', 'http", words[-1])[-1]
+            name = re.findall(r"'([^']+)'\)\)", words[-1])[-1]
             Path('/proc/self/comm').write_text(name)
             quick_workers._run(words[-1], sorted(kept), dict(os.environ))
         self._child_created = True

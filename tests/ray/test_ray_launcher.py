@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,6 +19,7 @@ from rlframe.errors import ConfigError, ResourceError
 from rlframe.parallel.roles import worker_config
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Envelope, Reply
+from rlframe.remote.supervisor import Limits, Supervisor
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures('ray_of_tests')]
 
@@ -49,46 +50,49 @@ class Idle:
         return Reply(ORDERS)
 
 
+LEARNER, FIRST, SECOND = (
+    ('learner', 'learner'),
+    ('collector', 'collector-0'),
+    ('collector', 'collector-1'),
+)
+
+
 @contextmanager
-def launching(handler: Any, **parallel: Any) -> Iterator[Callable[[str, str], Any]]:
-    """Yields what launches a worker by its role and name; all are ended at the end."""
-    launched = []
+def launching(handler: Any, *seats: tuple[str, str], **parallel: Any) -> Iterator[Supervisor]:
+    """Yields what supervises workers, which have been asked to run; all are ended at the end."""
     with serving('ray', handler) as server:
-        launcher = ActorLauncher(worker_config(config_of(**parallel), server), server)
-
-        def launch(role: str, name: str) -> Any:
-            launched.append(launcher.launch(role, name))
-            return launched[-1]
-
+        launcher = ActorLauncher(worker_config(config_of(**parallel), server), server, seats)
+        supervisor = Supervisor(launcher, launcher.maker(), len(seats), Limits(restarts=5))
         try:
-            yield launch
+            supervisor.begin()
+            for rank in supervisor.ranks:
+                supervisor.ask(rank, 'run')
+            yield supervisor
         finally:
-            for worker in launched:
-                worker.end(0)
-            launcher.close()
-            launcher.close()
+            supervisor.close()
+            supervisor.close()
 
 
 def test_killed_workers_are_seen_with_the_reason_and_others_say_farewell_or_are_killed() -> None:
     coordinator = Idle()
-    with launching(coordinator) as launch:
-        names = (('collector', 'collector-0'), ('collector', 'collector-1'), ('learner', 'learner'))
-        killed, asked, frozen = (launch(*each) for each in names)
+    with launching(coordinator, FIRST, SECOND, LEARNER) as supervisor:
         assert wait_until(lambda: len(coordinator.joined) == 3, 60)
         pids = {name: join.pid for name, join in coordinator.joined.items()}
         os.kill(pids['collector-0'], signal.SIGKILL)
-        assert wait_until(lambda: killed.ended is not None, 30)
-        assert killed.ended.startswith('ActorDiedError: ') and 'The actor died' in killed.ended, killed.ended
-        assert asked.ended is None and frozen.ended is None and coordinator.left == []
-        again = launch('collector', 'collector-0')
-        assert wait_until(lambda: coordinator.joined['collector-0'].pid != pids['collector-0'], 60)
-        assert again.ended is None
-        asked.end(30.0)
-        asked.end(30.0)
-        assert asked.ended == '' and coordinator.left == ['collector-1.1']
+        call = supervisor.wait()
+        assert call.rank == 0 and call.lost.startswith('in run: ActorDiedError: '), call.lost
+        assert 'The actor died' in call.lost and coordinator.left == []
+        supervisor.ask(0, 'run')
+        assert wait_until(
+            lambda: (
+                supervisor.poll() is None and coordinator.joined['collector-0'].pid != pids['collector-0']
+            ),
+            60,
+        )
+        supervisor.remove(1)
+        assert coordinator.left == ['collector-1.1']
         os.kill(pids['learner'], signal.SIGSTOP)
-        frozen.end(0.2)
-        assert frozen.ended == 'killed, because it did not end within 0.2 s'
+        supervisor.lose(2, 'it is frozen')
         assert wait_until(lambda: not any(map(is_alive, pids.values())), 10)
 
 
@@ -96,11 +100,10 @@ def test_error_of_a_worker_is_told_in_words() -> None:
     def handler(envelope: Envelope, payload: Any) -> Reply:
         raise ConfigError('another config', remedy='Copy it.')
 
-    with launching(handler) as launch:
-        worker = launch('collector', 'collector-0')
-        assert wait_until(lambda: worker.ended is not None, 60)
-        assert worker.ended.startswith('RequestRefusedError: http://')
-        assert worker.ended.endswith('another config. Copy it.')
+    with launching(handler, FIRST) as supervisor:
+        call = supervisor.wait()
+        assert call.value.startswith('RequestRefusedError: http://')
+        assert call.value.endswith('another config. Copy it.')
 
 
 def test_workers_get_a_cpu_for_each_process_if_all_fit_and_share_the_cores_if_not() -> None:
@@ -108,18 +111,19 @@ def test_workers_get_a_cpu_for_each_process_if_all_fit_and_share_the_cores_if_no
         for collectors, learners, cpus in ((3, 1, 1.0), (4, 1, 0.0), (1, 3, 1.0), (2, 3, 0.0)):
             cfg = config_of(collector_num=collectors)
             cfg.policy.learn.num_learners = learners
-            launcher = ActorLauncher(cfg, server)
-            found = [launcher._options[role]['num_cpus'] for role in ('collector', 'learner')]
-            assert found == [cpus, learners * cpus]
+            launcher = ActorLauncher(cfg, server, [LEARNER, *[FIRST] * collectors])
+            launcher.reserve(range(1 + collectors))
+            assert [launcher._options[rank]['num_cpus'] for rank in (1, 0)] == [cpus, learners * cpus]
             launcher.close()
 
 
 def test_resources_that_the_cluster_lacks_are_an_error_with_numbers() -> None:
     with serving('ray', Idle()) as server:
         message = r'parallel\.comm_collector\.num_cpus: actors need .*; free: GPU '
+        cfg = config_of(collector_num=2, comm_learner={'num_gpus': 1})
         with pytest.raises(ResourceError, match=message):
-            ActorLauncher(config_of(collector_num=2, comm_learner={'num_gpus': 1}), server)
+            ActorLauncher(cfg, server, [LEARNER, FIRST, SECOND]).reserve(range(3))
         cfg = config_of(collector_num=1)
         cfg.policy.device, cfg.policy.cuda, cfg.policy.learn.num_learners = 'cuda', None, 2
         with pytest.raises(ResourceError, match=r'1 x \{GPU: 2\} .*; free: GPU 0 of 0'):
-            ActorLauncher(cfg, server)
+            ActorLauncher(cfg, server, [LEARNER, FIRST]).reserve(range(2))

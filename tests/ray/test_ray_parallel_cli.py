@@ -72,6 +72,6 @@ def test_run_survives_a_killed_collector_and_leaves_no_process(tmp_path: Path) -
     os.kill(int(joined()[0]), signal.SIGKILL)
     assert wait_until(lambda: len(joined()) == 3, LONG), finish(process)
     finish(process)
-    assert 'is lost: ActorDiedError' in (folder / 'log.txt').read_text(encoding='utf-8')
+    assert 'is lost: in run: ActorDiedError' in (folder / 'log.txt').read_text(encoding='utf-8')
     assert records(folder)[-1]['envstep'] >= 12000 and (folder / 'ckpt' / 'latest').exists()
     assert len(family) > 5 and wait_until(lambda: not any(map(is_alive, family)), LONG)

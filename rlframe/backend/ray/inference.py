@@ -322,10 +322,7 @@ class ServerPlace(RayPlace):
 
     lifetime = {'max_restarts': -1, 'max_task_retries': -1}
 
-    def who(self, rank: int) -> str:
-        return SERVER
-
-    def take_make(self, make: bytes) -> None:
+    def take_make(self, make: Any) -> None:
         self._make = make  # Ray needs it for another start, whatever happens to the store
 
 
@@ -338,6 +335,7 @@ class ServerPool(ActorPool):
     """
 
     place_cls = ServerPlace
+    names = (SERVER,)
     _sign: Any = None  # the answer to a call that shows which process the server is in
     _pid = 0
     _limit = 0.0  # when it has to be there
@@ -402,7 +400,7 @@ class CentralPool(ActorPool):
         if self.slots and self.server.was_replaced():
             self.restarts += 1
             logger.warning('%s was lost; Ray has started another one', SERVER)
-            self.count_loss(f'{SERVER} was lost')
+            self.count_loss(f'{SERVER} was lost', 0)
 
     def close(self) -> None:
         super().close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,7 @@ class RayPlace(Place):
         kind: Class of the workers.
         cfg: Options, of which ``ray_init_config`` and ``remote_configs`` are used.
         section: Config key of the options; empty in a Python program.
+        names: Names of the workers; see ``Place``.
     """
 
     name = 'Ray actor'
@@ -33,8 +35,10 @@ class RayPlace(Place):
     lifetime: Mapping[str, Any] = {'max_restarts': 0, 'max_task_retries': 0}
     """Options of an actor that say what Ray does at its end."""
 
-    def __init__(self, kind: type[Worker], cfg: Mapping[str, Any], section: str) -> None:
-        super().__init__(kind)
+    def __init__(
+        self, kind: type[Worker], cfg: Mapping[str, Any] = {}, section: str = '', names: Sequence[str] = ()
+    ) -> None:
+        super().__init__(kind, names)
         self._cfg, self._section = cfg, section
         self._options: dict[int, Mapping[str, Any]] = {}  # resources, by rank
         self._remote: Any = ray.remote(kind)
@@ -46,7 +50,7 @@ class RayPlace(Place):
         Raises:
             ResourceError: If no Ray answers at the given address.
         """
-        return connect(self._cfg['ray_init_config'], self.key('ray_init_config'))
+        return connect(self._cfg.get('ray_init_config'), self.key('ray_init_config'))
 
     def key(self, name: str) -> str:
         """Returns the config key of an option."""
@@ -92,7 +96,7 @@ class RayPlace(Place):
 
     def answer(self, call: Call) -> Any:
         try:
-            return ray.get(call.ticket, timeout=call.seconds)
+            return ray.get(call.ticket, timeout=None if call.seconds == math.inf else call.seconds)
         except RayTaskError as error:
             return Failure(b'', cause_of(error), str(error))
         except RayError as error:

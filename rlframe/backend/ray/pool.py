@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlframe.backend.base import COLLECTOR
@@ -26,6 +26,8 @@ class ActorPool(Supervisor):
     """
 
     place_cls = RayPlace
+    names: Sequence[str] = ()
+    """Names of the workers; see ``Place``."""
 
     def __init__(
         self,
@@ -34,7 +36,7 @@ class ActorPool(Supervisor):
         section: str = COLLECTOR,
         make: Any = None,
     ) -> None:
-        place = self.place_cls(kind, cfg, section)
+        place = self.place_cls(kind, cfg, section, self.names)
         limits = Limits(
             cfg['start_timeout'],
             cfg['collect_timeout'],

@@ -6,10 +6,12 @@ import json
 import pickle
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from error_texts import raises
 from marks import slow_with
 
 from rlframe import config
@@ -17,10 +19,12 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
 from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.pipeline import ParallelPipeline
-from rlframe.parallel.roles import PAUSE, Crew, Launched, Launcher
+from rlframe.parallel.roles import Crew, Launcher
 from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
+from rlframe.remote.places import LostError
+from rlframe.remote.supervisor import PAUSE, Call
 from rlframe.run.read_checkpoint import load_checkpoint
 
 ENV = dict(env_id='CartPole-v1', collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
@@ -104,7 +108,7 @@ def test_several_learners_look_like_one(cwd: Path) -> None:
     with ParallelPipeline(compiled('policy.learn.num_learners=2', 'max_env_step=60')) as pipeline:
         pipeline.run()
         assert pipeline.complete
-        assert set(pipeline.crew.members) == {'learner', 'collector-0', 'collector-1'}
+        assert [name for _, name in pipeline.crew._seats] == ['learner', 'collector-0', 'collector-1']
         coordinator = pipeline.coordinator
         assert coordinator.received == coordinator.pushed + coordinator.dropped
         assert coordinator.data.due == 0 and pipeline.progress.train_iter > 0
@@ -137,36 +141,38 @@ def test_a_config_that_is_received_has_its_modules_imported(
     assert 'parts_of_a_user' in sys.modules
 
 
-class Clock:
-    now = 0.0
+class Puppets(Launcher):
+    """Workers without processes; a test says which one ends, and how."""
 
-    def __call__(self) -> float:
+    def __init__(self) -> None:
+        names = ('learner', 'collector-0', 'collector-1')
+        self.now = 0.0
+        self.ends: dict[str, Any] = {}
+        super().__init__(None, None, [(name.partition('-')[0], name) for name in names])  # type: ignore[arg-type]
+
+    def maker(self) -> Any:
+        return Any
+
+    def clock(self) -> float:
         return self.now
 
+    def pause(self, seconds: float) -> None: ...
 
-class Puppet(Launched):
-    def __init__(self, role: str, name: str) -> None:
-        self.role, self.name = role, name
-        self.how: str | None = None
-        self.was_ended = False
+    def start(self, rank: int, incarnation: int) -> str:
+        return self.who(rank)
 
-    @property
-    def ended(self) -> str | None:
-        return self.how
+    def send(self, link: str, call: Call) -> None: ...
 
-    def end(self, seconds: float) -> None:
-        self.was_ended, self.how = True, self.how or ''
+    def wait(self, calls: Sequence[Call], seconds: float) -> list[Call]:
+        return [call for call in calls if call.method == 'launch' or self.who(call.rank) in self.ends]
 
+    def answer(self, call: Call) -> Any:
+        how = 1 if call.method == 'launch' else self.ends.pop(self.who(call.rank))
+        if isinstance(how, LostError):
+            raise how
+        return how
 
-class Puppeteer(Launcher):
-    def __init__(self) -> None:
-        self.launched: list[Puppet] = []
-
-    def launch(self, role: str, name: str) -> Puppet:
-        self.launched.append(Puppet(role, name))
-        return self.launched[-1]
-
-    def close(self) -> None: ...
+    def end(self, links: Sequence[str], seconds: float) -> None: ...
 
 
 class Books:
@@ -174,64 +180,72 @@ class Books:
 
     def __init__(self) -> None:
         self.lost: list[tuple[str, str, str]] = []
+        self.silent = ''
         self.workers = self
 
     def lose(self, role: str, name: str, cause: str) -> None:
         self.lost.append((role, name, cause))
 
     def lost_for(self, role: str, name: str) -> float:
-        return 0.0
+        return 16.0 if name == self.silent else 0.0
+
+    def forget_loss(self, role: str, name: str) -> None:
+        self.silent = ''
 
     def expect(self, role: str, name: str) -> None: ...
 
 
-def crew_of(clock: Clock, max_restarts: int = 2) -> tuple[Crew, Puppeteer, Books]:
-    launcher, books = Puppeteer(), Books()
-    crew = Crew(launcher, books, max_restarts, 60.0, 15.0, clock)  # type: ignore[arg-type]  # has what is asked
-    crew.start({'learner': 1, 'collector': 2})
-    return crew, launcher, books
+def crew_of(max_restarts: int = 2) -> tuple[Crew, Puppets, Books]:
+    puppets, books = Puppets(), Books()
+    crew = Crew(puppets, books, max_restarts, 60.0, 15.0)  # type: ignore[arg-type]  # has what is asked
+    crew.start()
+    crew.look()
+    return crew, puppets, books
 
 
 def test_a_worker_that_died_is_replaced_after_a_pause_and_the_run_ends_with_the_cause() -> None:
-    clock = Clock()
-    crew, launcher, books = crew_of(clock)
-    assert [(one.role, one.name) for one in launcher.launched] == [
-        ('learner', 'learner'),
-        ('collector', 'collector-0'),
-        ('collector', 'collector-1'),
-    ]
-    for death in range(2):
-        crew.members['collector-0'].how = f'killed by SIGKILL {death}'  # type: ignore[attr-defined]  # a puppet
+    crew, puppets, books = crew_of()
+    for death, how in enumerate((LostError('killed by SIGKILL'), 'EnvError: broken')):
+        puppets.ends['collector-0'] = how
         crew.look()
-        assert books.lost[-1] == ('collector', 'collector-0', f'killed by SIGKILL {death}')
-        clock.now += PAUSE - 0.01
+        said = 'in run: killed by SIGKILL' if death == 0 else how
+        assert books.lost[-1] == ('collector', 'collector-0', said)
+        puppets.now += PAUSE - 0.01
         crew.look()
-        assert crew.restarts == death
-        clock.now += 0.02
+        assert crew._supervisor.ready == [0, 2]
+        puppets.now += 0.02
         crew.look()
-        assert crew.restarts == death + 1 and crew.members['collector-0'].ended is None
-    crew.members['collector-0'].how = 'exit code 1: EnvError: broken'  # type: ignore[attr-defined]  # a puppet
-    with pytest.raises(
-        WorkerLostError,
-        match=r'3 workers were lost within 60 s(?s:.*)collector-0 ended: exit code 1: EnvError',
-    ):
+        assert crew.restarts == death + 1 and crew._supervisor.ready == [0, 1, 2]
+    puppets.ends['learner'] = LostError('exit code 1')
+    crew.look()
+    puppets.ends['collector-0'] = ''
+    with raises(WorkerLostError):
         crew.look()
+    crew.end()
+    assert len(books.lost) == 4
 
 
 def test_deaths_are_forgotten_after_the_window() -> None:
-    clock = Clock()
-    crew, _, _ = crew_of(clock)
+    crew, puppets, _ = crew_of()
     for _ in range(5):
-        crew.members['learner'].how = 'killed'  # type: ignore[attr-defined]  # a puppet
+        puppets.ends['learner'] = LostError('killed')
         crew.look()
-        clock.now += 61.0
+        puppets.now += 61.0
         crew.look()
     assert crew.restarts == 5
 
 
+def test_a_worker_that_stays_away_is_replaced() -> None:
+    crew, _, books = crew_of()
+    books.silent = 'learner'
+    crew.look()
+    crew.look()
+    assert books.lost == [('learner', 'learner', 'it did not come back within 15 s')] and crew.restarts == 1
+
+
 def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    may_join, work = threading.Event(), CommWorker._run_quietly
-    monkeypatch.setattr(CommWorker, '_run_quietly', lambda self: may_join.wait() and work(self))
+    may_join, work = threading.Event(), CommWorker.run
+    monkeypatch.setattr(CommWorker, 'run', lambda self: may_join.wait() and work(self))
     with ParallelPipeline(compiled('parallel.coordinator.role_deadline=1e-9', 'max_env_step=60')) as pipeline:
         pipeline.run(lambda _: may_join.set())  # type: ignore[arg-type]  # None: it goes on
         assert pipeline.complete
