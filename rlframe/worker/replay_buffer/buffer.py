@@ -541,11 +541,13 @@ class NaiveReplayBuffer(IBuffer):
             )
         return ObjectStorage(self._capacity)
 
-    def _gather(self, slot: IntArray) -> Rows:
+    def _gather(self, slot: IntArray, chance: FloatArray | None = None) -> Rows:
+        """Returns copies of the items at these slots; with hindsight, ``chance`` decides on goals, by default drawn here."""
         if self._storage is None:
             return []
         if self.hindsight is not None and isinstance(self._storage, RingStorage):
-            return self.hindsight.sample(slot, self._storage)
+            drawn = self.hindsight.chances(len(slot)) if chance is None else chance
+            return self.hindsight.sample(slot, self._storage, drawn)
         rows = self._storage.gather(slot)
         return self._copy(rows) if isinstance(rows, list) else rows
 

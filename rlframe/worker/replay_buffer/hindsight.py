@@ -12,15 +12,19 @@ from rlframe.data.observation import GOAL_PARTS, fields_of, has_goals
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, EnvError, EpisodeTooLongError, IncompatibleError
 from rlframe.utils.field import Section, option
+from rlframe.utils.lazy import LazyModule
 from rlframe.worker.replay_buffer.ring import RingStorage
 from rlframe.worker.replay_buffer.running_episodes import AFTER, BEFORE, RunningEpisodes
 
+loops: Any = LazyModule('rlframe.worker.replay_buffer.new_goals')  # numba takes half a second to import
 KEY = 'policy.other.replay_buffer'
 """Section of the replay buffer."""
 REACHED = 'reached_goal'
 """Column of a storage: the goal that each step reached, apart from the observations that it is a part of, for reading it alone."""
 ADDED = BEFORE, AFTER, REACHED
 """Columns of a storage that samples do not have."""
+LAST = 'next_obs', 'terminated', 'truncated'
+"""Columns of n-step rows that are those of their last step."""
 CHECKED = 1000
 """Stored rewards that are compared with those that the env computes from their goals."""
 
@@ -171,42 +175,69 @@ class Hindsight:
             )
         return self.goals
 
-    def sample(self, slot: IntArray, storage: RingStorage) -> Batch:
-        """Returns copies of the rows at these slots, a share of them with other goals."""
+    def chances(self, count: int) -> FloatArray:
+        """Draws what decides which rows of a batch get other goals, and which ones, float64 [count]."""
+        return self._rng.random(count)
+
+    def sample(self, slot: IntArray, storage: RingStorage, chance: FloatArray) -> Batch:
+        """Returns copies of the rows at these slots, a share of them with other goals, as ``chances`` decide."""
+        strategy = loops.STRATEGIES[self._strategy]
+        marks = storage.column(BEFORE), storage.column(AFTER)
+        present = storage.first % storage.capacity, len(storage)
+        chosen, source = loops.choose(chance, self._share, strategy, slot, *marks, *present)
+        goal = storage.read(source, REACHED)
+        made = self._of_steps if self._nstep == 1 else self._of_windows
+        return Batch.unchecked(made(slot, storage, chosen, goal), len(slot))
+
+    def _of_steps(
+        self, slot: IntArray, storage: RingStorage, chosen: IntArray, goal: Array
+    ) -> dict[str, Any]:
+        """Returns the columns of single steps, the chosen ones with other goals."""
         columns = dict(storage.gather(slot, without=ADDED).columns)
+        if not len(chosen):
+            return columns
+        achieved = self._give(columns, chosen, goal)
+        columns['reward'][chosen] = self._known_goals.reward(achieved, goal)
+        ends = self._known_goals.terminated(achieved, goal)
+        if ends is not None:
+            self._end(columns, chosen, ends)
+        return columns
 
-        # choose rows, and for each the step that reached its new goal
-        draw = self._rng.random(len(slot))
-        (chosen,) = (draw < self._share).nonzero()
-        draw = draw[chosen] / self._share if self._share else draw[:0]
-        source = self._source(draw, slot[chosen], storage)
-        goal = storage.read(source % storage.capacity, REACHED)
+    def _of_windows(
+        self, slot: IntArray, storage: RingStorage, chosen: IntArray, goal: Array
+    ) -> dict[str, Any]:
+        """Returns the columns of n-step rows, as ``NStepWindow`` makes them; a new goal that ends an episode ends the sum."""
+        nstep = self._nstep
+        window, length = loops.windows(slot, storage.column(AFTER), nstep)
+        reward = storage.read(window, 'reward')
+        is_over = None
+        if len(chosen):
+            achieved = storage.read(window[chosen], REACHED).reshape(-1, *goal.shape[1:])
+            wanted = np.repeat(goal, nstep, axis=0)
+            reward[chosen] = self._known_goals.reward(achieved, wanted).reshape(-1, nstep)
+            ends = self._known_goals.terminated(achieved, wanted)
+            is_over = None if ends is None else loops.cut(length, chosen, ends.reshape(-1, nstep))
 
-        # judge their steps by it
-        if self._nstep > 1:
-            self._sum_rewards(columns, slot, chosen, goal, storage)
-        elif len(chosen):
-            achieved = columns['next_obs']['achieved_goal'][chosen]
-            columns['reward'][chosen] = self._known_goals.reward(achieved, goal)
-            ends = self._known_goals.terminated(achieved, goal)
-            if ends is not None:
-                self._end(columns, chosen, ends)
-        for name in ('obs', 'next_obs'):
-            columns[name]['desired_goal'][chosen] = goal
-        return Batch.unchecked(columns, len(slot))
+        # sum, and end where the window does
+        columns = dict(storage.gather(slot, without=(*ADDED, 'reward', *LAST)).columns)
+        discount = np.cumprod([1.0, *[self._discount_factor] * nstep])
+        columns['reward'] = loops.add_up(reward, length, discount).astype(reward.dtype)
+        columns['value_gamma'] = discount[length].astype(np.float32)
+        last = window[np.arange(len(slot)), length - 1]
+        columns |= {name: storage.read(last, name) for name in LAST if storage.column(name) is not None}
+        if len(chosen):
+            self._give(columns, chosen, goal)
+        if is_over is not None:
+            self._end(columns, chosen, is_over)
+        return columns
 
-    def _source(self, draw: FloatArray, slot: IntArray, storage: RingStorage) -> IntArray:
-        """Returns the slots, not wrapped, of the steps whose goals rows get, of uniform numbers in [0, 1)."""
-        if self._strategy == 'random':
-            return storage.first + (draw * len(storage)).astype(np.int64)
-        after: IntArray = storage.read(slot, AFTER)
-        if self._strategy == 'final':
-            return slot + after
-        start = slot
-        if self._strategy == 'episode':  # its first steps may be overwritten
-            before = storage.read(slot, BEFORE)
-            start = slot - np.minimum(before, (slot - storage.first) % storage.capacity)
-        return start + (draw * (slot + after + 1 - start)).astype(np.int64)
+    @staticmethod
+    def _give(columns: dict[str, Any], chosen: IntArray, goal: Array) -> Array:
+        """Writes goals, [K, ...], into the chosen rows, and returns what these have achieved, [K, ...]."""
+        obs, next_obs = columns['obs'], columns['next_obs']
+        parts = obs['desired_goal'], next_obs['desired_goal'], next_obs['achieved_goal']
+        achieved: Array = loops.give(*map(_flat, parts), chosen, _flat(goal))
+        return achieved.reshape(goal.shape)
 
     def _end(self, columns: dict[str, Any], chosen: IntArray, ends: BoolArray) -> None:
         """Writes which of the chosen rows end in a terminal state; an episode that ended otherwise was cut."""
@@ -215,40 +246,7 @@ class Hindsight:
             columns['truncated'][chosen] = was_done & ~ends
         columns['terminated'][chosen] = ends
 
-    def _sum_rewards(
-        self,
-        columns: dict[str, Any],
-        slot: IntArray,
-        chosen: IntArray,
-        goal: Array,
-        storage: RingStorage,
-    ) -> None:
-        """Makes n-step rows of one-step rows, as ``NStepWindow`` does; a new goal that ends an episode ends the sum."""
-        length = np.minimum(storage.read(slot, AFTER) + 1, self._nstep)
-        step = np.arange(self._nstep)
-        window = (slot[:, None] + np.minimum(step, length[:, None] - 1)) % storage.capacity  # [B, n]
-        reward = storage.read(window, 'reward')
-        ends = None
-        if len(chosen):
-            achieved = storage.read(window[chosen], REACHED)
-            pairs = achieved.reshape(-1, *goal.shape[1:]), np.repeat(goal, self._nstep, axis=0)
-            reward[chosen] = self._known_goals.reward(*pairs).reshape(-1, self._nstep)
-            ends = self._known_goals.terminated(*pairs)
-        if ends is not None:
-            ends = ends.reshape(-1, self._nstep)
-            ended = ends.argmax(1)
-            length[chosen] = np.where(ends.any(1), np.minimum(ended + 1, length[chosen]), length[chosen])
 
-        # sum, and end where the window does
-        discount = np.cumprod([1.0, *[self._discount_factor] * self._nstep])
-        total = np.zeros(len(slot))
-        for i in range(self._nstep):
-            total += np.where(i < length, discount[i] * reward[:, i], 0.0)
-        columns['reward'] = total.astype(columns['reward'].dtype)
-        columns['value_gamma'] = discount[length].astype(np.float32)
-        last = window[np.arange(len(slot)), length - 1]
-        for name in ('next_obs', 'terminated', 'truncated'):
-            if name in columns:
-                columns[name] = storage.read(last, name)
-        if ends is not None:
-            self._end(columns, chosen, ends[np.arange(len(chosen)), length[chosen] - 1])
+def _flat(numbers: Array) -> Array:
+    """Returns a view of numbers [n, ...] as [n, k]."""
+    return numbers.reshape(len(numbers), -1) if numbers.ndim != 2 else numbers

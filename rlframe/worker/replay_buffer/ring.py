@@ -350,6 +350,10 @@ class RingStorage(Ring):
         column = self._columns[name]
         return _gather(column, slot) if isinstance(column, dict) else column.take(slot, axis=0)
 
+    def column(self, name: str) -> Any:
+        """Returns a column itself, in the order of slots; None if there is no such column."""
+        return self._columns.get(name)
+
     def row_min(self, name: str, slot: IntArray) -> Array | None:
         """Returns the smallest number of a column in each of these rows, ``None`` if there is no such column."""
         column = self._columns.get(name)
