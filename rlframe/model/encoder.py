@@ -45,6 +45,10 @@ GRID_CHANNELS = (16, 32, 32)
 """Numbers that the symbols of a cell become, and channels of the convolutions behind them."""
 GRID_KERNEL = 3
 """Height and width of these convolutions."""
+LETTERS = 32
+"""Letters, a power of 2, that a text beside a grid is read to have."""
+TEXT_SIZE = 32
+"""Numbers that such a text becomes."""
 HADAMAX_LAYERS = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel size and pooling of each block. Source: Kooi et al. (2025), section 4, on Mnih et al.'s layers."""
 HADAMAX_SMALL = ((16, 3, 2),)
@@ -295,14 +299,26 @@ class GridEncoder(nn.Module):
         return features.flatten(1)
 
 
-class Bytes:
-    """Reads a vector of bytes, such as a text, as numbers in [0, 1]."""
+class Text(nn.Module):
+    """Reads a vector of bytes as a text: each letter at each place is embedded, and their sum goes through an activation.
 
-    def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self.size = int(np.prod(space.shape or (1,)))
+    Letters are told apart by their last bits, so that those of either case are the same one.
+    """
 
-    def __call__(self, obs: torch.Tensor) -> torch.Tensor:
-        return obs.reshape(obs.shape[0], -1).float() / 255
+    _first: torch.Tensor
+
+    def __init__(self, space: gymnasium.Space[Any], encoder: NamedEncoder, activation: str) -> None:
+        super().__init__()
+        length = int(np.prod(space.shape or (1,)))
+        self.size = encoder.channels(TEXT_SIZE)
+        self._activation = ACTIVATIONS[activation]
+        self.letters = nn.Embedding(length * LETTERS, self.size)
+        nn.init.normal_(self.letters.weight, std=length**-0.5)
+        self.register_buffer('_first', torch.arange(length) * LETTERS, persistent=False)
+
+    def forward(self, obs: torch.Tensor) -> torch.Tensor:
+        letters = (obs.flatten(1).long() & (LETTERS - 1)) + self._first
+        return self._activation(self.letters(letters).sum(1))
 
 
 class Fields(nn.Module):
@@ -357,7 +373,8 @@ def make_reader(
         if isinstance(conv_layers, NamedEncoder) and conv_layers.name == 'grid':
             if len(part.shape or ()) == 3:
                 return GridEncoder(part, conv_layers, is_hwc(part.shape or (), image_layout), activation)
-            return Bytes(part) if part.dtype == np.uint8 else Flatten(part)
+            is_text = part.dtype == np.uint8 and len(part.shape or ()) == 1
+            return Text(part, conv_layers, activation) if is_text else Flatten(part)
         if any(True for _ in image_parts(part)):
             hwc = is_hwc(part.shape or (), image_layout)
             layers = _default_layers(part.shape or (), hwc) if conv_layers is None else conv_layers

@@ -189,7 +189,7 @@ class ImageModel(ModelConfig):
         'auto',
         doc="convolutions that read images, by name, instead of conv_layers: 'nature' (Mnih et al. 2015), 'impala' residual (Espeholt"
         " et al. 2018, fig. 3), 'hadamax' max-pooled products (Kooi et al. 2025), 'grid' for small grids of symbols, which are"
-        " embedded; 'auto': as conv_layers says",
+        " embedded, and for texts beside them; 'auto': as conv_layers says",
     )
     encoder_width: float = option(
         1.0, range='(0, 16]', doc='factor of the channels of a named encoder', rule=_with_a_name

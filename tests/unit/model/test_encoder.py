@@ -66,23 +66,39 @@ def test_without_images_a_vector_is_what_gymnasium_flattens_to(
     np.testing.assert_array_equal(read(rows).numpy(), expected.astype(np.float32))
 
 
+GRID = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+
+
 def test_symbols_of_a_grid_are_embedded_each_kind_by_itself() -> None:
     space = spaces.Dict(
-        image=spaces.Box(0, 255, (7, 7, 3), np.uint8),
+        image=GRID,
         mission=spaces.Box(0, 255, (5,), np.uint8),
         direction=spaces.Discrete(4),
     )
     read = make_reader(space, 'relu', NamedEncoder('grid'))
-    assert read.size == 4 + 3 * 3 * 32 + 5
+    assert read.size == 4 + 3 * 3 * 32 + 32
     _, rows = batch(space)
     rows['image'] = rows['image'] % 11
     whole = read(rows)
-    for number in (rows['mission'][0] / 255).tolist():
-        assert number in whole[0].tolist()
     for channel in range(3):
         changed = rows['image'].clone()
         changed[:, 3, 3, channel] += 1
         assert not torch.equal(read(rows | {'image': changed}), whole)
+
+
+def test_letters_of_a_text_are_embedded_each_place_by_itself() -> None:
+    read: Any = make_reader(
+        spaces.Dict(image=GRID, text=spaces.Box(0, 255, (9,), np.uint8)), 'relu', NamedEncoder('grid')
+    )
+    (text,) = (part for part in read.parts if hasattr(part, 'letters'))
+    words = ['a red key', 'a key red', 'A RED KEY', 'a red bey']
+    rows = torch.tensor([list(word.encode()) for word in words], dtype=torch.uint8)
+    weight = text.letters.weight.detach().numpy().reshape(9, 32, 32)
+    first = sum(weight[place, ord(letter) % 32] for place, letter in enumerate(words[0]))
+    found = text(rows).detach().numpy()
+    np.testing.assert_allclose(found[0], np.maximum(first, 0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(found[2], found[0])
+    assert (found[1] != found[0]).any() and (found[3] != found[0]).any()
 
 
 def test_hadamax_pools_the_products_of_two_normed_convolutions() -> None:
