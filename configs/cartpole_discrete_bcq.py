@@ -1,4 +1,4 @@
-"""BCQ for discrete actions from recorded transitions of CartPole-v1."""
+"""BCQ for discrete actions on data of CartPole-v1."""
 
 main_config = dict(
     exp_name='cartpole_discrete_bcq',

@@ -1,8 +1,8 @@
-"""Decision transformer from recorded transitions of CartPole-v1."""
+"""Decision transformer on data of CartPole-v1."""
 
 main_config = dict(
     exp_name='cartpole_dt',
-    max_train_iter=3_000,
+    max_train_iter=2_000,
     env=dict(env_id='CartPole-v1', evaluator_env_num=10, n_evaluator_episode=20),
     policy=dict(
         cuda=False,

@@ -1,4 +1,4 @@
-"""AWAC from recorded transitions of Pendulum-v1."""
+"""AWAC on data of Pendulum-v1."""
 
 main_config = dict(
     exp_name='pendulum_awac',

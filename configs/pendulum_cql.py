@@ -1,8 +1,8 @@
-"""CQL from recorded transitions of Pendulum-v1."""
+"""CQL on data of Pendulum-v1."""
 
 main_config = dict(
     exp_name='pendulum_cql',
-    max_train_iter=10_000,
+    max_train_iter=5_000,
     env=dict(env_id='Pendulum-v1', evaluator_env_num=10, n_evaluator_episode=100),
     policy=dict(
         cuda=False,
@@ -11,7 +11,7 @@ main_config = dict(
         learn=dict(
             batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3, conservative_weight=1.0
         ),
-        eval=dict(evaluator=dict(eval_freq=2_500)),  # train iterations
+        eval=dict(evaluator=dict(eval_freq=1_250)),  # train iterations
     ),
 )
 

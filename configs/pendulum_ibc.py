@@ -1,14 +1,14 @@
-"""Implicit behaviour cloning from recorded steps of Pendulum-v1."""
+"""Implicit behaviour cloning on data of Pendulum-v1."""
 
 main_config = dict(
     exp_name='pendulum_ibc',
-    max_train_iter=10_000,
+    max_train_iter=2_000,
     env=dict(env_id='Pendulum-v1', evaluator_env_num=10, n_evaluator_episode=100),
     policy=dict(
         cuda=False,
         model=dict(encoder_hidden_size_list=[64, 64]),
         learn=dict(batch_size=256, learning_rate=1e-3, negatives=64),
-        eval=dict(evaluator=dict(eval_freq=2_500)),  # train iterations
+        eval=dict(evaluator=dict(eval_freq=1_000)),  # train iterations
     ),
 )
 

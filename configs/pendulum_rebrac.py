@@ -1,4 +1,4 @@
-"""ReBRAC from recorded transitions of Pendulum-v1."""
+"""ReBRAC on data of Pendulum-v1."""
 
 main_config = dict(
     exp_name='pendulum_rebrac',

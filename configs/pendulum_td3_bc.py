@@ -1,4 +1,4 @@
-"""TD3+BC from recorded transitions of Pendulum-v1."""
+"""TD3+BC on data of Pendulum-v1."""
 
 main_config = dict(
     exp_name='pendulum_td3_bc',
@@ -9,7 +9,7 @@ main_config = dict(
         discount_factor=0.98,
         normalize_obs=True,  # by mean and deviation in the data
         model=dict(encoder_hidden_size_list=[64, 64]),
-        learn=dict(batch_size=256, learning_rate_actor=1e-3, learning_rate_critic=1e-3, alpha=2.5),
+        learn=dict(batch_size=256, learning_rate_actor=1e-3, learning_rate_critic=1e-3, alpha=10.0),
         eval=dict(evaluator=dict(eval_freq=2_500)),  # train iterations
     ),
 )

@@ -11,14 +11,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rlframe.entry.__main__ import main
+import numpy as np
+from results_rows import DATA, DATA_TABLE, HERE
 
-ROOT = Path(__file__).parent
-TABLE = ROOT / 'data.json'
-PAGE = ROOT / 'how_to' / 'recorded_data.md'
+from rlframe.entry.__main__ import main
+from rlframe.errors import ConfigError
+
+PAGE = HERE / 'how_to' / 'recorded_data.md'
 SEED = 0
 START, END = '<!-- table of docs/make_data.py -->', '<!-- end -->'
 
@@ -33,14 +37,25 @@ class Made(NamedTuple):
     """Env steps after which the medium policy is taken; the run is the beginning of the other one."""
     rows: int = 100_000
     """Env steps of the medium and the expert data."""
+    options: Sequence[str] = ()
+    """Options of the run that replace those of the config, as ``KEY=VALUE``."""
+    more: Sequence[str] = ()
+    """Also ``'medium_replay'``, the replay buffer of the medium policy, or ``'medium_expert'``, the data of both."""
 
 
-DATA = {
+RECIPES = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
     'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000),
+    'hopper': Made(
+        'mujoco_crossq',
+        100_000,
+        30_000,
+        options=['env.env_id=Hopper-v4', 'env_manager.type=env_pool', 'env_manager.num_threads=1'],
+        more=['medium_replay', 'medium_expert'],
+    ),
 }
-"""Data sets by env. Replay is the whole replay buffer; medium and expert act as in training."""
+"""How data sets are made, by env. Replay is the whole replay buffer; medium and expert act as in training."""
 
 
 def run(*words: str) -> str:
@@ -55,35 +70,71 @@ def run(*words: str) -> str:
 
 def make(name: str, folder: Path) -> None:
     """Makes the data sets of an env."""
-    made = DATA[name]
+    made = RECIPES[name]
     runs = {'expert': made.steps, 'medium': made.medium}
     for kind, steps in runs.items():
         path = folder / f'{name}_{kind}_run'
         if not path.exists():
+            words = f'train -c {made.config} --seed {SEED} --env-step {steps} --out {path}'.split()
             options = ['policy.collect.collector.mark_episodes=true', 'env.stop_value=never']
-            run(
-                'train',
-                '-c',
-                made.config,
-                '--seed',
-                str(SEED),
-                '--env-step',
-                str(steps),
-                '--out',
-                str(path),
-                *options,
-            )
+            run(*words, *options, *made.options)
     expert, medium = (folder / f'{name}_{kind}_run' for kind in runs)
     sources = {
         'replay': [str(expert / 'ckpt' / 'latest'), '--replay'],
         'medium': [str(medium / 'ckpt' / 'latest'), '-n', str(made.rows), '--explore'],
         'expert': [str(expert), '-n', str(made.rows), '--explore'],
+        'medium_replay': [str(medium / 'ckpt' / 'latest'), '--replay'],
     }
-    for kind, words in sources.items():
+    for kind in ('replay', 'medium', 'expert', *made.more):
         path = folder / f'{name}_{kind}.npz'
+        if not path.exists() and kind in sources:
+            run('collect', *sources[kind], '--out', str(path))
         if not path.exists():
-            run('collect', *words, '--out', str(path))
+            join([folder / f'{name}_{part}.npz' for part in kind.split('_')], path)
         note(f'{name}_{kind}', path, made)
+
+
+def join(parts: Sequence[Path], path: Path) -> None:
+    """Writes the episodes of several data sets one after another."""
+    from rlframe.data.formats import read_recording, write_recording
+
+    recordings = [read_recording(part) for part in parts]
+    columns = {
+        name: np.concatenate([np.asarray(one.columns[name]) for one in recordings])
+        for name in recordings[0].columns
+    }
+    before = 0
+    numbers = []
+    for one in recordings:
+        numbers.append(np.asarray(one.columns['episode']) + before)
+        before = int(numbers[-1].max()) + 1
+    columns['episode'] = np.concatenate(numbers)
+    facts = {name: fact for name, fact in recordings[0].facts.items() if name in ('env', 'spec')}
+    write_recording(replace(recordings[0], columns=columns, facts=facts), path)
+
+
+def ready(name: str, folder: Path = DATA) -> Path:
+    """Returns the file of a data set, which is made if it is not there.
+
+    Raises:
+        ConfigError: If it has other rows than those that are noted.
+    """
+    from rlframe.app.data_report import inspect_data
+
+    path = folder / f'{name}.npz'
+    if not path.exists():
+        make(name.split('_')[0], folder)
+    found = inspect_data(path)['sha256']
+    noted = json.loads(DATA_TABLE.read_text(encoding='utf-8'))[name]['sha256']
+    if found != noted:
+        raise ConfigError(
+            'these are other data than those that are noted',
+            where=str(path),
+            got=found,
+            expected=noted,
+            remedy=f'python docs/make_data.py {name.split("_")[0]} notes those that are there.',
+        )
+    return path
 
 
 def note(name: str, path: Path, made: Made) -> None:
@@ -91,7 +142,7 @@ def note(name: str, path: Path, made: Made) -> None:
     from rlframe.app.data_report import inspect_data
 
     found = inspect_data(path)
-    table = json.loads(TABLE.read_text(encoding='utf-8')) if TABLE.exists() else {}
+    table = json.loads(DATA_TABLE.read_text(encoding='utf-8'))
     table[name] = {
         'env': found['env'],
         'config': made.config,
@@ -103,12 +154,12 @@ def note(name: str, path: Path, made: Made) -> None:
         'sha256': found['sha256'],
         'problems': len(found['problems']),
     }
-    TABLE.write_text(json.dumps(table, indent=2, sort_keys=True) + '\n', encoding='utf-8')
+    DATA_TABLE.write_text(json.dumps(table, indent=2, sort_keys=True) + '\n', encoding='utf-8')
 
 
 def write_page() -> None:
     """Writes the table of the page."""
-    table = json.loads(TABLE.read_text(encoding='utf-8'))
+    table = json.loads(DATA_TABLE.read_text(encoding='utf-8'))
     lines = [
         '| data | config, seed | env steps | episodes | return | SHA-256 of the arrays |',
         '|---|---|---|---|---|---|',
@@ -128,8 +179,8 @@ if __name__ == '__main__':
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('names', nargs='*', help=f'of {", ".join(DATA)}')
-    parser.add_argument('--out', type=Path, default=Path('data'))
+    parser.add_argument('names', nargs='*', help=f'of {", ".join(RECIPES)}')
+    parser.add_argument('--out', type=Path, default=DATA)
     parser.add_argument('--page', action='store_true', help='only write the table')
     args = parser.parse_args()
     for name in args.names:

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import make_data
 import results_per_hour
 from results_page import by_env, page, slug, write_first_lines
 from results_queue import Order, Queue, collect, left
@@ -44,6 +45,8 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     code = 0
     if args.rows or args.all or args.missing:
+        for data in sorted({place.row.data for place in left(order)} - {''}):
+            make_data.ready(data)
         code = Queue(order).run()
     elif order.work.exists():
         collect(order.work)
@@ -119,7 +122,8 @@ def draw(env: str, measured: Sequence[tuple[Row, Sequence[Run]]]) -> None:
             axes.plot(steps, means, color=f'C{i}', alpha=0.8, linewidth=1.2, label=label)
         if row.published:
             axes.axhline(row.published.mean, color=f'C{i}', linestyle='--', linewidth=0.8)
-    axes.set(title=env, xlabel='env steps', ylabel='return of an evaluation')
+    unit = 'recorded env steps read' if any(row.data for row, _ in measured) else 'env steps'
+    axes.set(title=env, xlabel=unit, ylabel='return of an evaluation')
     lengths = [run['env_steps'] for _, runs in measured for run in runs]
     if max(lengths) > WIDE * min(lengths):
         axes.set_xscale('log', nonpositive='mask')

@@ -112,7 +112,7 @@ def _words(job: Job) -> list[str]:
     goal = [] if job.row.ends_at_goal else [f'env.stop_value={NEVER}']
     budget = [] if job.row.budget is None else ['--env-step', str(job.row.budget)]
     start = ['train', '-c', str(job.row.file), '--seed', str(job.seed), '--exp-name', 'run']
-    return [*start, *budget, *_mode(job.row), *goal, *job.row.overrides]
+    return [*start, *budget, *_mode(job.row), *goal, *job.row.options]
 
 
 def _mode(row: Row) -> list[str]:

@@ -25,6 +25,8 @@ What the shipped configs reach. A run trains a config with one seed to its budge
 | CPU seconds | of one run, imports and evaluations included, with one torch thread (median) |
 | published | mean return that others published for the env and the algorithm, mostly of a single run; **bold** if ours is below it, or takes more env steps; else the return of a random policy, if it is known |
 
+Configs of [recorded data](how_to/recorded_data.md) count updates; `make_results.py` makes their data if they are not there.
+
 With other versions of torch and numpy, the same seed gives other numbers. Configs of [parallel mode](parallel.md) ran with
 `-m parallel`. `python docs/make_results.py` writes this page from `results.json`, which has every run and its curve; with
 names of configs, or `--all`, it first measures what is missing. [Time to the published return](time_to_return.md) compares
@@ -99,7 +101,9 @@ def _total(row: Row, runs: Sequence[Run]) -> str:
 
 
 def _steps(row: Row, runs: Sequence[Run]) -> str:
-    """Returns the env steps of a row, and the config's budget if it was not used up."""
+    """Returns the env steps of a row, and the config's budget if it was not used up; with data, its updates."""
+    if row.data:
+        return f'{median(run["updates"] for run in runs):,.0f} updates'
     steps = f'{median(run["env_steps"] for run in runs):,.0f}'
     whole = row.sections[0].get('max_env_step')
     is_short = row.env_steps is not None and whole is not None and row.env_steps < whole
@@ -155,6 +159,8 @@ def _note(row: Row, runs: Sequence[Run]) -> list[str]:
     notes = (
         [f'`{row.config}` with {" ".join(f"`{text}`" for text in row.overrides)}'] if row.overrides else []
     )
+    if row.data:
+        notes.append(f'from `{row.data}`, whose episodes return {number(row.recorded["return"])}')
     if row.episodes != 100:
         notes.append(f'scored on {row.episodes:,} episodes')
     if row.ends_at_goal:
@@ -184,7 +190,8 @@ def first_line(measured: Sequence[tuple[Row, Sequence[Run]]]) -> str:
         [_seeds(runs) for _, runs in measured], [len(runs) for _, runs in measured], ' seeds'
     )
     budgets = [median(run['env_steps'] for run in runs) for _, runs in measured]
-    steps = _same_or_range([f'{_steps(*one)} env steps' for one in measured], budgets, ' env steps')
+    unit = '' if measured[0][0].data else ' env steps'
+    steps = _same_or_range([f'{_steps(*one)}{unit}' for one in measured], budgets, unit)
     means = [run['mean'] for run in measured[0][1]]
     worst = f' (worst {number(min(means))})' if len(means) > 1 == len(measured) else ''
     title = old.removesuffix('"""').removesuffix('.').split(':')[0]

@@ -49,7 +49,8 @@ def _timed(runs: Sequence[Run], rows: Mapping[str, Row]) -> dict[str, list[Run]]
     """Returns the runs of the rows that belong on the page."""
     found = {}
     for name, group in shown(runs).items():
-        published = rows[name].published if name in rows else None
+        row = rows.get(name)
+        published = row.published if row and not row.data else None
         if published and published.mean > 0 and all('times' in run for run in group):
             found[name] = group
     return found

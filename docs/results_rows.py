@@ -27,6 +27,8 @@ from rlframe.registry import nearest
 HERE = Path(__file__).parent
 CONFIGS = HERE.parent / 'configs'
 RECORDS, ROWS = HERE / 'results.json', HERE / 'results_rows.json'
+DATA, DATA_TABLE = HERE.parent / 'data', HERE / 'data.json'
+"""Folder of the data sets that ``make_data.py`` makes, and what is known about each."""
 PROTOCOL = 1
 """Way of measuring; another number makes all records stale."""
 ENOUGH = 3
@@ -58,6 +60,8 @@ class Row:
     """Name of the env, if it is not the one in the first line of the config."""
     overrides: Sequence[str] = ()
     """Options that replace those of the config, as ``KEY=VALUE``."""
+    data: str = ''
+    """Name of the data set of ``data.json`` that it learns from, if any."""
     episodes: int = 100
     """Episodes that the best checkpoint is scored on."""
     env_steps: int | None = None
@@ -92,7 +96,20 @@ class Row:
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on, apart from the seed and the code."""
         facts = [PROTOCOL, *self.sections, *self.overrides, self.episodes, self.budget, self.ends_at_goal]
+        if self.data:
+            facts.append(self.recorded['sha256'])
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """What is known about its data set."""
+        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8'))[self.data]
+        return found
+
+    @property
+    def options(self) -> list[str]:
+        """All options that replace those of the config."""
+        return [*self.overrides, *([f'collector.data={DATA / self.data}.npz'] if self.data else [])]
 
     @property
     def title(self) -> tuple[str, str]:

@@ -10,10 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from error_texts import raises
 from runs import ROOT
 
+from rlframe.data.formats import read_recording
 from rlframe.errors import ConfigError
 
 DOCS = ROOT / 'docs'
@@ -166,6 +168,40 @@ def test_changed_settings_make_records_stale_and_changed_comments_do_not(tool: T
     both = tool.record(*new[:2])
     assert [run['mean'] for run in tool.rows.shown(both)['tiny']] == [5.0] * 3
     assert [run['mean'] for run in tool.record(new[2])] == [7.0] * 3
+
+
+def test_a_row_of_data_names_them_counts_updates_and_is_stale_when_they_change(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = tmp_path / 'data.json'
+    table.write_text(json.dumps({'tiny_replay': {'sha256': 'a', 'return': 12.0}}), encoding='utf-8')
+    monkeypatch.setattr(tool.rows, 'DATA', tmp_path / 'data')
+    monkeypatch.setattr(tool.rows, 'DATA_TABLE', table)
+    tool.rows.ROWS.write_text(json.dumps({'tiny': {'data': 'tiny_replay'}}), encoding='utf-8')
+    assert f'collector.data={tmp_path}/data/tiny_replay.npz' in tool.child._words(tool.job())
+    runs = tool.record(tool.run(0, 5.0))
+    page = tool.page.page(runs, tool.rows.read_rows())
+    assert '| 90 updates |' in page
+    assert '`tiny`: from `tiny_replay`, whose episodes return 12.0.' in page
+    table.write_text(json.dumps({'tiny_replay': {'sha256': 'b', 'return': 13.0}}), encoding='utf-8')
+    assert len(tool.queue.left(order(tool, 0))) == 1
+
+
+def test_data_of_a_row_are_refused_if_others_were_noted(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = importlib.import_module('make_data')
+    columns = {'obs': np.zeros((2, 1)), 'action': np.zeros(2), 'episode': np.array([0, 1])}
+    np.savez(tmp_path / 'tiny_medium.npz', **columns)
+    np.savez(tmp_path / 'tiny_expert.npz', **columns)
+    table = tmp_path / 'data.json'
+    monkeypatch.setattr(data, 'DATA_TABLE', table)
+    table.write_text(json.dumps({'tiny_expert': {'sha256': 'another'}}), encoding='utf-8')
+    with raises(ConfigError):
+        data.ready('tiny_expert', tmp_path)
+    both = tmp_path / 'both.npz'
+    data.join([tmp_path / 'tiny_medium.npz', tmp_path / 'tiny_expert.npz'], both)
+    assert read_recording(both).columns['episode'].tolist() == [0, 1, 2, 3]
 
 
 def test_unknown_rows_and_bad_numbers_are_refused_in_one_line(
