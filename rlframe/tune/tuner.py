@@ -257,6 +257,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
         ConfigError: If an argument is unknown or invalid; nothing is written then.
         ResourceError: If a trial needs more resources than the cluster has; with the numbers.
     """
+    # the space, and a config for each class that it names
     pair = config_pair(config)
     budgets = {'max_env_step': max_env_step, 'max_train_iter': max_train_iter}
     common = parse_overrides(overrides) | {key: value for key, value in budgets.items() if value is not None}
@@ -273,6 +274,7 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     modules = {'import_names': list(cfg.import_names)}  # also those that this program imported itself
     base = dataclasses.replace(base, options=common | modules | paths)
     space |= {key: paths[key] for key in space.keys() & paths.keys()}
+    # checks
     _check_numbers(
         num_samples=(num_samples, 1),
         checkpoint_frequency=(checkpoint_frequency, 1),
@@ -284,8 +286,10 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     )
     if mode not in ('max', 'min'):
         raise ConfigError('bad value', where='mode', got=mode, expected="'max' or 'min'")
-    for key, what in ((metric, 'metric'), *((key, 'stop') for key in stop or ())):
-        _check_key(key, what, cfg)
+    _check_key(metric, 'metric', cfg)
+    for key in stop or ():
+        _check_key(key, 'stop', cfg)
+    # scheduler and search
     ends_early = (
         make_scheduler(scheduler, cfg, space, interval, seed) if isinstance(scheduler, str) else scheduler
     )
@@ -293,13 +297,8 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     if reuse_actors is None:
         reuse_actors = not clones
         warnings.filterwarnings('ignore', 'Consider boosting PBT')  # by what it is not safe with
-    param_space = {
-        'config': base,
-        'metric': metric,
-        'stop': list(stop or ()),
-        'resources': dict(resources or {}),
-        **space,
-    }
+    facts = {'metric': metric, 'stop': list(stop or ()), 'resources': dict(resources or {})}
+    param_space = {'config': base, **facts, **space}
     if isinstance(search, str):
         repeats = Repeats(cfg.seed, is_searched(space.get('seed')))
         search = _make_search(search, (param_space, ends_early), seed, max_concurrent_trials, repeats)
@@ -307,18 +306,14 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
     elif isinstance(search, Searcher):
         search = _limited(search, (param_space, ends_early), max_concurrent_trials)
         max_concurrent_trials = 0
+    # envs, cluster and folder, the last of which alone leaves something behind
     wanted = _wanted_folder(folder, cfg)
     _check_envs(possible)
-    session = connect(
-        {**(cfg.policy.collect.collector.get('ray_init_config') or {}), **(ray_init_config or {})}
-    )
+    own_arguments = cfg.policy.collect.collector.get('ray_init_config') or {}
+    session = connect({**own_arguments, **(ray_init_config or {})})
     for each in possible:
         session.check_possible(bundles_of(each, resources), 'resources')
-    made = free_folder(wanted)
-    if secret_options(cfg):
-        made.chmod(0o700)  # where Ray does not change the config
-    facts = {'metric': metric, 'mode': mode}
-    (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
+    made = _make_folder(wanted, cfg, {'metric': metric, 'mode': mode})
     return Tuner(
         RLTrainable,
         param_space=param_space,
@@ -352,6 +347,15 @@ def make_tuner(  # noqa: PLR0913  # what the command line takes, by keyword
             ),
         ),
     )
+
+
+def _make_folder(wanted: Path, cfg: ExperimentConfig, facts: Mapping[str, str]) -> Path:
+    """Makes the results folder with its description of the search; it is private if the config has secrets."""
+    made = free_folder(wanted)
+    if secret_options(cfg):
+        made.chmod(0o700)  # where Ray does not change the config
+    (made / SEARCH).write_text(json.dumps(facts) + '\n', encoding='utf-8')
+    return made
 
 
 def restore_tuner(
