@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.app.play_game import play_game
+from rlframe.app.play_seat import seated
 from rlframe.app.scoring import Request, Score, played_config
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.team_env import Team
@@ -48,12 +49,14 @@ def play_run(
     fps: float | None = None,
     human: bool = False,
     ask: Callable[[str], str] = input,
+    seat: str | None = None,
 ) -> list[Episode]:
     """Plays episodes with the policy of a checkpoint, and says lines of text.
 
     It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. An env that can neither
     open a window here nor draw text is summed up; of a team, without a window, a line says what each agent did and earned. In a
-    game of two players, a person plays the other side and types the moves; see ``play_game``.
+    game of two players, a person plays the other side and types the moves; see ``play_game``. In a team, a person may act for the
+    agent ``seat``; see ``play_seat``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
@@ -81,6 +84,7 @@ def play_run(
         raise EnvStartError(
             f'the env cannot be shown: {type(error).__name__}: {error}', where=f'render mode {mode!r}'
         ) from error
+    acting = policy.eval_mode if seat is None else seated(policy.eval_mode, env, seat, say, ask)
     # play a game against a person
     if is_game:
         games = play_game(env, factory.spec, policy.eval_mode, request.episodes, request.seed, say, ask)
@@ -94,12 +98,16 @@ def play_run(
         for number in range(request.episodes):
             seed = env_seed(request.seed, 0, number, SCORE)
             name = f'episode {number + 1}'
-            found = _play(manager, policy.eval_mode, seed, limit, show, name)
+            try:
+                found = _play(manager, acting, seed, limit, show, name)
+            except EOFError:
+                say('ended before the episode was over')
+                break
             if isinstance(env.unwrapped, Team):
                 found = found._replace(of_agents=env.unwrapped.returns())
             episodes.append(found)
             say(f'{name}: {_summary(found)}')
-    if mode is None:
+    if mode is None and episodes:
         returns, lengths = [each.return_ for each in episodes], [each.length for each in episodes]
         say(repr(Score(returns, lengths, 0, opened.path)))
     return episodes

@@ -114,14 +114,7 @@ def person(spec: EnvSpec, say: Say, ask: Ask) -> EvalMode:
         mask = mask_of(obs[None])[0] if has_mask(spec.observation_space) else np.ones(count, np.bool_)
         legal = (np.flatnonzero(mask) + first).tolist()
         say(board_text(obs, legal, first, count))
-        choices = ', '.join(map(str, legal))
-        while True:
-            text = ask(f'your action ({choices}): ').strip()
-            if text.lstrip('-').isdecimal() and int(text) in legal:
-                return int(text)
-            is_action = text.lstrip('-').isdecimal() and first <= int(text) < first + count
-            what = f'{text} is not legal now' if is_action else f'{text!r} is no action'
-            say(f'{what}; choose one of {choices}')
+        return asked(legal, range(first, first + count), say, ask)
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         actions = np.array([choose(row) for row in obs], space.dtype)
@@ -133,6 +126,18 @@ def person(spec: EnvSpec, say: Say, ask: Ask) -> EvalMode:
     def ignore(*given: Any) -> None: ...
 
     return EvalMode(forward, ignore, get_attribute, ignore, dict, ignore)
+
+
+def asked(legal: list[int], actions: range, say: Say, ask: Ask) -> int:
+    """Asks a person for an action until it is a legal one."""
+    choices = ', '.join(map(str, legal))
+    while True:
+        text = ask(f'your action ({choices}): ').strip()
+        if text.lstrip('-').isdecimal() and int(text) in legal:
+            return int(text)
+        is_action = text.lstrip('-').isdecimal() and int(text) in actions
+        what = f'{text} is not legal now' if is_action else f'{text!r} is no action'
+        say(f'{what}; choose one of {choices}')
 
 
 def board_text(obs: Any, legal: list[int] | None = None, first: int = 0, count: int = 0) -> str:

@@ -252,9 +252,11 @@ def eval_(args: Args) -> int:
         'cartpole_dqn_seed0',
         'cartpole_dqn_seed0 --episodes 3 --human',
         'tictactoe_selfplay_dqn_seed0 --episodes 2',
+        'foraging_mappo_seed0 --seat player_0',
     ),
     CHECKPOINT,
     *episodes(default=1),
+    arg('--seat', 'agent of a team for which you type the actions: its name or number', 'AGENT'),
     arg('--fps', 'env steps shown per second', 'N', type=float),
     flag(
         '--human',
@@ -288,7 +290,7 @@ def play(args: Args) -> int:
 
     request = Request(args.episodes, args.seed, None, args.overrides, args.trust, flag='--')
     opened = open_checkpoint(args.checkpoint)
-    played = play_run(opened, request, show, args.fps, args.human, ask)
+    played = play_run(opened, request, show, args.fps, args.human, ask, args.seat)
     if args.json:
         returns, lengths, endings = ([episode[i] for episode in played] for i in range(3))
         found = {'checkpoint': str(opened.path), 'returns': returns, 'lengths': lengths, 'endings': endings}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -76,7 +77,7 @@ def test_json_is_all_that_stdout_gets(run: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.slow
 @pytest.mark.usefixtures('cwd')
 def test_of_a_team_each_line_says_what_every_agent_did_and_the_last_one_what_each_earned(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = dict(env_id='rlframe.envs.team_env:Team', kwargs=dict(game='rlframe.envs.two_step'))
     env |= dict(collector_env_num=1, evaluator_env_num=1, n_evaluator_episode=1)
@@ -98,6 +99,12 @@ def test_of_a_team_each_line_says_what_every_agent_did_and_the_last_one_what_eac
     assert main(['play', 'team_seed0', '--json']) == 0
     found = json.loads(capsys.readouterr().out)
     assert found['returns_of_agents'] == [{'agent_0': payoff / 2, 'agent_1': payoff / 2}]
+    # a person takes a seat, and leaves
+    monkeypatch.setattr('sys.stdin', io.StringIO('1\n'))
+    assert main(['play', 'team_seed0', '--seat', 'agent_0', '--json']) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)['returns'] == [] and 'step 1: agent_0: 1, ' in err
+    assert err.endswith('ended before the episode was over\n')
 
 
 def test_a_window_is_opened_where_there_is_a_display(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
