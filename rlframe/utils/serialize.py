@@ -45,10 +45,11 @@ def to_bytes(value: Any, name: str, remedy: str = FACTORY) -> bytes:
     Raises:
         SerializationError: With the path to the part that cannot be serialized.
     """
-    problem = _problem(value)
-    if problem is None:
+    try:
         written: bytes = cloudpickle.dumps(value)
         return written
+    except Exception as error:  # whatever an object's own methods raise
+        problem: Exception | None = error
     path, part = name, value
     for _ in range(MAX_DEPTH):
         for step, inner in _parts(part):
