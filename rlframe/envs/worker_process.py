@@ -10,13 +10,12 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from rlframe.errors import EnvStartError
-from rlframe.run.child_process import BOOT
+from rlframe.run.child_process import killed_by, spawn
 from rlframe.utils.serialize import plain_to_bytes
 
 HEADER = struct.Struct('<QB')
@@ -91,29 +90,16 @@ class WorkerProcess:
         self.link, theirs = socket.socketpair()
         """Connection with the worker."""
         # start the process
-        hanging, self._lifeline = os.pipe()
+        fds = (theirs.fileno(), memory)
+        options = {'stdin': subprocess.DEVNULL, 'env': {**os.environ, **ONE_THREAD}}
         try:
-            code = BOOT.format(
-                path=[place for place in sys.path if isinstance(place, str)],
-                module='rlframe.envs.env_worker',
-                arguments=(index, worker_num, theirs.fileno(), memory),
-                lifeline=hanging,
-                parent=os.getpid(),
-            )
-            self._process = subprocess.Popen(
-                [sys.executable, '-c', code],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), memory, hanging),
-                process_group=0,
-                env={**os.environ, **ONE_THREAD},
-            )
+            started = spawn('rlframe.envs.env_worker', (index, worker_num, *fds), fds, **options)
+            self._process, self._lifeline = started
         except OSError as error:
             self.link.close()
-            os.close(self._lifeline)
             raise EnvStartError(f'no process could be started for env {self.env_id[0]}: {error}') from error
         finally:
             theirs.close()
-            os.close(hanging)
         # watch it
         for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
             self.link.setsockopt(socket.SOL_SOCKET, limit, struct.pack('ll', MESSAGE_SECONDS, 0))
@@ -186,9 +172,5 @@ def wait_for_exits(workers: Sequence[WorkerProcess], seconds: float) -> None:
 def _in_words(status: int) -> str:
     if status >= 0:
         return f'exited with code {status}'
-    try:
-        name = f' ({signal.Signals(-status).name})'
-    except ValueError:  # a real-time signal
-        name = ''
     hint = '; out of memory?' if -status == signal.SIGKILL else ''
-    return f'was killed by signal {-status}{name}{hint}'
+    return f'was {killed_by(-status)}{hint}'

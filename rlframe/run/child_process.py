@@ -62,6 +62,45 @@ LAST_LINES = 5
 """Lines of a child's output that are kept, to explain its end."""
 
 
+def spawn(
+    module: str, arguments: tuple[object, ...], fds: tuple[int, ...] = (), **given: Any
+) -> tuple[subprocess.Popen[bytes], int]:
+    """Starts ``main`` of a module in a process group that ends with this process.
+
+    Args:
+        module: The module.
+        arguments: Arguments of its ``main``: plain values.
+        fds: File descriptors that it inherits.
+        given: Further arguments of ``subprocess.Popen``.
+
+    Returns:
+        The process, and a file descriptor: when that is closed, the group is killed.
+
+    Raises:
+        OSError: If no process could be started.
+    """
+    hanging, lifeline = os.pipe()
+    path = [place for place in sys.path if isinstance(place, str)]
+    boot = BOOT.format(path=path, module=module, arguments=arguments, lifeline=hanging, parent=os.getpid())
+    words = [sys.executable, '-c', boot]
+    try:
+        process = subprocess.Popen(words, pass_fds=(hanging, *fds), process_group=0, **given)
+    except OSError:
+        os.close(lifeline)
+        raise
+    finally:
+        os.close(hanging)
+    return process, lifeline
+
+
+def killed_by(number: int) -> str:
+    """Returns in words which signal killed a process."""
+    try:
+        return f'killed by {signal.Signals(number).name}'
+    except ValueError:  # a real-time signal
+        return f'killed by signal {number}'
+
+
 class ChildProcess:
     """A process that runs ``main`` of a module; it is the leader of a process group that ends with it.
 
@@ -89,25 +128,11 @@ class ChildProcess:
     ) -> None:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._on_line = on_line
-        hanging, self._lifeline = os.pipe()
-        path = [place for place in sys.path if isinstance(place, str)]
-        boot = BOOT.format(
-            path=path, module=module, arguments=arguments, lifeline=hanging, parent=os.getpid()
-        )
+        pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT}
         try:
-            self._process = subprocess.Popen(
-                [sys.executable, '-c', boot],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                pass_fds=(hanging, *fds),
-                process_group=0,
-            )
+            self._process, self._lifeline = spawn(module, arguments, fds, **pipes)
         except OSError as error:
-            os.close(self._lifeline)
             raise WorkerLostError(f'no process could be started for {name}: {error}') from error
-        finally:
-            os.close(hanging)
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
         self._reader = threading.Thread(target=self._read, name=f'rlframe-{name}', daemon=True)
@@ -135,7 +160,7 @@ class ChildProcess:
             return ''
         self._reader.join(KILL_SECONDS)
         if code < 0:
-            return f'killed by {signal.Signals(-code).name}'
+            return killed_by(-code)
         said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
         return said.removeprefix('rlframe: ') or ': '.join([f'exit code {code}', *list(self._last)[-1:]])
 

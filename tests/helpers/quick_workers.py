@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
 import sys
 import traceback
 import warnings
@@ -16,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any, NoReturn
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from rlframe.envs import worker_process
+from rlframe.run import child_process
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +32,13 @@ def quick_workers(forked_workers: None) -> None:
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets env managers fork their workers."""
-    of_tests = SimpleNamespace(Popen=Fork, DEVNULL=subprocess.DEVNULL)
-    monkeypatch.setattr(worker_process, 'subprocess', of_tests)
+    monkeypatch.setattr(worker_process, 'spawn', _fork)
+
+
+def _fork(*given: Any, **options: Any) -> Any:
+    """Starts a worker as ``spawn`` does, by a fork."""
+    with mock.patch.object(child_process, 'subprocess', SimpleNamespace(Popen=Fork)):
+        return child_process.spawn(*given, **options)
 
 
 class Fork:

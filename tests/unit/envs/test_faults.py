@@ -35,7 +35,7 @@ LIMIT, PATIENCE = 1.0, 120.0
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
     'exit_python': 'raised SystemExit: 3',
-    'kill': 'was killed by signal 9 (SIGKILL); out of memory?',
+    'kill': 'was killed by SIGKILL; out of memory?',
     'leave': 'exited with code 7',
     'sleep': f'did not answer within {LIMIT:g} s',
     'spin': f'did not answer within {LIMIT:g} s',
@@ -175,7 +175,7 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     victim._process.kill()
     assert wait_until(victim.has_exited, 5)
     assert rollout.step().abnormal.tolist() == [2, 3]
-    assert f'the worker of env 2, 3 (pid {victim.pid}) was killed by signal 9' in manager._budget.causes[0]
+    assert f'the worker of env 2, 3 (pid {victim.pid}) was killed by SIGKILL' in manager._budget.causes[0]
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
 
 

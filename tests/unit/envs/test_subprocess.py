@@ -179,7 +179,7 @@ def test_a_constructor_that_raises_shows_env_type_message_and_traceback(make: An
 
 
 def test_a_worker_that_cannot_start_is_an_error_of_the_start(monkeypatch: Any) -> None:
-    monkeypatch.setattr('rlframe.envs.worker_process.BOOT', 'raise SystemExit(3)')
+    monkeypatch.setattr('rlframe.run.child_process.BOOT', 'raise SystemExit(3)')
     with raises(EnvStartError):
         SubprocessEnvManager([Steady] * 2, {'worker_num': 1})
     monkeypatch.setattr(sys, 'executable', '/no/such/python')
