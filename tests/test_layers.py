@@ -268,7 +268,6 @@ RUNS_CODE = {
     ),
     'from_parent': (
         'remote/worker.py',
-        'pipeline/learner_aggregator.py',  # from the stdin that its parent holds
         'app/seeds.py',
     ),
     'torch.load': (),

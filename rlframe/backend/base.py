@@ -177,6 +177,19 @@ class Backend(Configurable):
         return False
 
 
+def collector_in(
+    workers: Supervisor, cfg: ExperimentConfig, policy: Policy, common: Mapping[str, Any]
+) -> ISerialCollector:
+    """Returns the collector that collects with workers, which it starts; see ``Backend.make_collector``."""
+    from rlframe.backend.collector import WorkersCollector
+
+    workers.make.model = on_cpu(policy.get_attribute('given_model'))
+    section: Any = cfg.policy.collect.collector  # with the options of ``WorkersConfig``
+    kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
+    given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
+    return WorkersCollector(kind, section, workers, policy.collect_mode, **given)
+
+
 @BACKEND_REGISTRY.register('local')
 class LocalBackend(Backend):
     """Collects and evaluates in this process: in envs, or from recorded data."""
@@ -231,14 +244,7 @@ class LocalBackend(Backend):
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         section = cfg.policy.collect.collector
         if self._child is not None:
-            from rlframe.backend.collector import WorkersCollector
-
-            self._child.make.model = on_cpu(policy.get_attribute('given_model'))
-            known = {
-                name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common
-            }
-            kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-            return WorkersCollector(kind, section, self._child, policy.collect_mode, **known)
+            return collector_in(self._child, cfg, policy, common)
         given = {'policy': policy.collect_mode, 'seed': cfg.seed, **common}
         return SERIAL_COLLECTOR_REGISTRY.build(section, cfg=section, **self._envs_or_data, **given)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlframe.backend.base import COLLECTOR, EVALUATOR, Backend, MakeCollector
+from rlframe.backend.base import COLLECTOR, EVALUATOR, Backend, MakeCollector, collector_in
 from rlframe.backend.options import LATER_OPTIONS, WORKER_OPTIONS, collector_errors, evaluator_errors
-from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY
+from rlframe.registry import BACKEND_REGISTRY
 from rlframe.utils.serialize import on_cpu
 
 if TYPE_CHECKING:
@@ -58,28 +58,15 @@ class ProcessBackend(Backend):
         from rlframe.remote.places import ChildPlace
         from rlframe.remote.supervisor import Limits, Supervisor
 
-        limits = Limits(
-            section.start_timeout,
-            section.get('collect_timeout', section.get('eval_timeout')),
-            section.max_actor_restarts,
-            section.restart_window,
-            f'{where}.max_actor_restarts',
-            f'{where}.start_timeout',
-        )
+        limits = Limits.of(section, section.get('collect_timeout', section.get('eval_timeout')), where)
         remedy = (
             'Is there enough memory? Do the envs answer? The log of the run has what the workers printed.'
         )
         return Supervisor(ChildPlace(kind), make, section.get('num_collectors', 1), limits, remedy)
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
-        from rlframe.backend.collector import WorkersCollector
-
         assert self._workers is not None  # it was opened
-        self._workers.make.model = on_cpu(policy.get_attribute('given_model'))
-        section: Any = cfg.policy.collect.collector  # with the options of ``WorkersConfig``
-        kind = SERIAL_COLLECTOR_REGISTRY.get_cls(section)
-        given = {name: common[name] for name in ('tb_logger', 'instance_name', 'progress') if name in common}
-        return WorkersCollector(kind, section, self._workers, policy.collect_mode, **given)
+        return collector_in(self._workers, cfg, policy, common)
 
     def make_evaluator(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialEvaluator:
         from rlframe.backend.evaluator import WorkerEvaluator

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import shutil
-import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from time import sleep
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,9 +20,11 @@ from rlframe.pipeline import build
 from rlframe.policy.parts.compiled import resolve_device
 from rlframe.policy.parts.ranks import Ranks, device_of
 from rlframe.remote.payload import pack, unpack
-from rlframe.run.child_process import ChildProcess
+from rlframe.remote.places import ChildPlace
+from rlframe.remote.supervisor import Limits, Supervisor
+from rlframe.remote.worker import Worker, answers
 from rlframe.run.machine import usable_cores
-from rlframe.utils.serialize import ACTING, from_parent, on_cpu, to_child
+from rlframe.utils.serialize import on_cpu
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
@@ -31,12 +32,10 @@ if TYPE_CHECKING:
     from rlframe.data.timestep import EnvSpec
     from rlframe.policy import Policy
 
-logger = logging.getLogger('rlframe.learner')
-
-READY_SECONDS = 0.02
-"""Time between two looks for learners that are being started."""
 END_SECONDS = 5.0
-"""Time for the others to end before they are killed."""
+"""Time in which the end of a learner shows whose connection is lost."""
+RESTARTS = 'policy.learn.max_learner_restarts'
+REMEDY = 'Resume the run: its last checkpoint has the state of all learners. The log of the run has what they printed.'
 
 
 def world() -> tuple[int, int]:
@@ -69,7 +68,8 @@ def follow_torchrun(cfg: ExperimentConfig) -> bool:
         )
     if rank == 0:
         return False
-    follow(cfg, build.make_factory(cfg).spec, None, rank, size, '')
+    policy = _follower(cfg, build.make_factory(cfg).spec, None, size, rank - 1)
+    follow(policy, rank, size, '')
     return True
 
 
@@ -97,63 +97,56 @@ class LearnerAggregator:
         self._cfg = cfg
         self.policy = build.make_policy(cfg, build.make_factory(cfg).spec) if policy is None else policy
         """The policy that is trained."""
-        self._most = cfg.policy.learn['max_learner_restarts']
-        self.restarts = 0
-        """How often the other learners were started again."""
+        self._size = cfg.policy.learn['num_learners']
+        self._others: Supervisor | None = None  # torchrun starts them
+        if world()[1] == 1:
+            given = cfg, self.policy.spec, on_cpu(self.policy.get_attribute('given_model')), self._size
+            place = ChildPlace(LearnerWorker, [f'learner {rank}' for rank in range(1, self._size)])
+            limits = Limits(restarts=cfg.policy.learn['max_learner_restarts'], where=RESTARTS)
+            self._others = Supervisor(place, partial(_follower, *given), self._size - 1, limits, REMEDY)
         self._sent = -1
         self._info: Mapping[str, Any] | None = None
         self._folder = ''
-        self._children: list[ChildProcess] = []
         self._ranks: Ranks | None = None
         self._forward: Any = None
 
     def start(self) -> None:
-        """Starts the other learners."""
-        cfg, policy = self._cfg, self.policy
-        size = cfg.policy.learn['num_learners']
-        device = device_of(policy.device, 0, size)
+        """Starts the other learners, and connects with them.
+
+        Raises:
+            WorkerLostError: If more were lost than may be started again.
+        """
         try:
-            if world()[1] == 1:
-                self._folder = tempfile.mkdtemp(prefix='rlframe-')
-                given = cfg, policy.spec, on_cpu(policy.get_attribute('given_model'))
-                data = to_child(given, 'config', ACTING)
-                self._children = [self._started(rank, size, data) for rank in range(1, size)]
-                self._wait_until_ready()
-            with self._watched():
-                self._ranks = Ranks(0, size, self._store, device, self._goes_on)
-                self._sent = -1
+            while self._ranks is None:
+                self._connect()
         except BaseException:
             self.close()
             raise
-        self._ranks.attach(policy.update)
+
+    def _connect(self) -> None:
+        if self._others is not None:
+            self._folder = tempfile.mkdtemp(prefix='rlframe-')
+            self._others.start()
+            for rank in self._others.ranks:
+                self._others.ask(rank, 'follow', self._store, self._size)
+        device = device_of(self.policy.device, 0, self._size)
+        try:
+            self._ranks = Ranks(0, self._size, self._store, device, self._goes_on)
+        except RuntimeError as error:
+            if not self._goes_on(error):
+                raise
+        else:
+            self._sent = -1
+            self._ranks.attach(self.policy.update)
 
     @property
     def _store(self) -> str:
         return str(Path(self._folder) / 'ranks') if self._folder else ''
 
-    def _wait_until_ready(self) -> None:
-        """Waits until the children have their policies: the wait for their connections would not notice that one ended."""
-        while not all(_sign(self._store, rank).exists() for rank in range(1, len(self._children) + 1)):
-            if ends := self._ends():
-                raise WorkerLostError(
-                    f'it was not started: {ends}{self._after_restarts}',
-                    where='policy.learn.num_learners',
-                    remedy='The log of the run has what it printed.',
-                )
-            sleep(READY_SECONDS)
-
-    def _ends(self) -> str:
-        """Returns which learners have ended, and how."""
-        ends = [(rank, child.ended) for rank, child in enumerate(self._children, 1)]
-        return '; '.join(
-            f'learner {rank} ended: {how or "without an error"}' for rank, how in ends if how is not None
-        )
-
-    def _started(self, rank: int, size: int, data: bytes) -> ChildProcess:
-        def say(text: str) -> None:
-            logger.info('learner %d: %s', rank, text)
-
-        return ChildProcess(f'learner {rank}', __name__, (rank, size, self._store), data, say)
+    @property
+    def restarts(self) -> int:
+        """How often a learner was started again."""
+        return 0 if self._others is None else self._others.restarts
 
     # the steps, under DI-engine's names
 
@@ -166,14 +159,10 @@ class LearnerAggregator:
         self._forward, own = task.forward, self.policy.get_setting_learn
 
         def forward(data: Batch, **settings: Any) -> Any:
-            self._start_again()
-            with self._watched():
-                try:
-                    self.deal_with_get_data((data, settings))
-                except RuntimeError as error:
-                    if not self._goes_on(error):
-                        raise
-                answer = self.deal_with_learn((data, settings))
+            if self._ranks is None:
+                self.start()
+            self.deal_with_get_data((data, settings))
+            answer = self.deal_with_learn((data, settings))
             return self._counted(answer) if isinstance(answer, Mapping) else self._each(answer)
 
         def get_setting_learn(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,20 +172,10 @@ class LearnerAggregator:
         self.policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
         return task._replace(forward=forward)
 
-    def _start_again(self) -> None:
-        """Starts the others if they were lost; a loss while they start counts like any other."""
-        while self._ranks is None:
-            try:
-                self.start()
-            except WorkerLostError as error:
-                if self.restarts >= self._most:
-                    raise
-                self._count(error.message)
-
     def deal_with_get_data(self, task: tuple[Batch, Mapping[str, Any]]) -> None:
         """Sends the others what an update depends on: its data and arguments, and the policy's state if it was loaded."""
-        if ends := self._ends():  # a message to one that is gone may wait for ever
-            raise RuntimeError(ends)
+        if self._has_lost(0.0):  # a message to one that is gone may wait for ever
+            return
         policy = self.policy
         data, settings = task
         message = {'data': data, 'settings': dict(settings), 'info': self._info}
@@ -205,7 +184,11 @@ class LearnerAggregator:
             message['state'] = policy.learn_mode.state_dict()
             self._sent = policy.loads
         assert self._ranks is not None  # it was started
-        self._ranks.send(pack(message))
+        try:
+            self._ranks.send(pack(message))
+        except RuntimeError as error:
+            if not self._goes_on(error):
+                raise
 
     def deal_with_learn(self, task: tuple[Batch, Mapping[str, Any]]) -> Any:
         """Makes this learner's part of the updates; returns what the policy's ``forward`` does."""
@@ -220,120 +203,118 @@ class LearnerAggregator:
             for name, first in (info[0] if info else {}).items()
         }
 
-    def _each(self, updates: Any) -> Iterator[Callable[[], Any]]:
-        iterator = iter(updates)
-        while True:
-            with self._watched():
-                update = next(iterator, None)
-            if update is None:
-                return
-            yield self._guarded(update)
+    def _each(self, updates: Iterable[Callable[[], Any]]) -> Iterator[Callable[[], Any]]:
+        for update in updates:
+            yield partial(self._made, update)
 
-    def _guarded(self, update: Callable[[], Any]) -> Callable[[], Any]:
-        def guarded() -> Any:
-            with self._watched():
-                return self._counted(update())
-
-        return guarded
+    def _made(self, update: Callable[[], Any]) -> Mapping[str, Any]:
+        return self._counted(update())
 
     def _counted(self, metrics: Mapping[str, Any]) -> Mapping[str, Any]:
         """Returns the training variables of an update with the number of restarts, if there may be some."""
-        return {**metrics, 'learner_restarts': float(self.restarts)} if self._most else metrics
+        may_restart = self._cfg.policy.learn['max_learner_restarts'] > 0
+        return {**metrics, 'learner_restarts': float(self.restarts)} if may_restart else metrics
 
-    def _loss(self, error: RuntimeError) -> str:
-        """Returns what has become of a learner, given the error of a message; empty if the error is about something else."""
-        for child in self._children:
-            child.leave(END_SECONDS)
-        is_of_message = any(name in str(error).lower() for name in ('gloo', 'nccl'))
-        return self._ends() or (f'a learner was lost: {error}' if is_of_message else '')
+    def _has_lost(self, seconds: float) -> bool:
+        """Whether another learner was lost, as far as it shows within some seconds; then this one makes the running updates alone.
 
-    def _goes_on(self, error: RuntimeError) -> bool:
-        """Whether this learner makes the running updates alone, after another one was lost; the next ones are shared again."""
-        if self.restarts >= self._most or not (loss := self._loss(error)):
+        The next ones are shared again.
+
+        Raises:
+            WorkerLostError: If more were lost than may be started again.
+        """
+        others = self._others
+        if others is None:
             return False
-        self._count(loss)
-        self.close()
+        deadline = monotonic() + seconds
+        others.look(0.0)
+        while len(others.ready) == len(others.ranks) and monotonic() < deadline:
+            others.look()
+        if len(others.ready) == len(others.ranks):
+            return False
+        for rank in others.ready:
+            others.replace(rank, 'another learner was lost')
+        others.abandon()
+        self._disconnect()
         return True
 
-    def _count(self, loss: str) -> None:
-        self.restarts += 1
-        logger.warning('%s; all but the first are started again (%d of %d)', loss, self.restarts, self._most)
+    def _goes_on(self, error: RuntimeError) -> bool:
+        """Whether another learner was lost, as by the error of a message; see ``_has_lost``."""
+        if self._has_lost(END_SECONDS):
+            return True
+        if is_of_message(error):
+            raise WorkerLostError(f'a learner was lost: {error}', where=RESTARTS, remedy=REMEDY) from error
+        return False
 
-    @property
-    def _after_restarts(self) -> str:
-        return f', after {self.restarts} restarts' if self.restarts else ''
-
-    @contextlib.contextmanager
-    def _watched(self) -> Iterator[None]:
-        """Raises what has become of a learner that ended, in place of the error about its connection."""
-        try:
-            yield
-        except RuntimeError as error:
-            if not (loss := self._loss(error)):
-                raise
-            raise WorkerLostError(
-                f'{loss}{self._after_restarts}',
-                where='policy.learn.max_learner_restarts',
-                remedy='Resume the run: its last checkpoint has the state of all learners.',
-            ) from error
-
-    def close(self) -> None:
-        """Ends the other learners; may be called twice."""
+    def _disconnect(self) -> None:
+        """Leaves the others, which are no longer heard then."""
         if self._ranks is not None:
-            if not self._ends():
-                with contextlib.suppress(RuntimeError):  # those of torchrun may be gone
-                    self._ranks.send(pack({}))
             self._ranks.close()
             self._ranks = None
-        for child in self._children:
-            child.leave(END_SECONDS)
-            child.end(0.0)
-        self._children = []
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def close(self) -> None:
+        """Ends the other learners; may be called twice."""
+        if self._ranks is not None and self._others is None:
+            with contextlib.suppress(RuntimeError):  # those of torchrun may be gone
+                self._ranks.send(pack({}))
+        self._disconnect()
+        if self._others is not None:
+            self._others.close()
 
-def _sign(store: str, rank: int) -> Path:
-    """Returns the file that says that a learner is ready to connect."""
-    return Path(f'{store}-{rank}')
 
+class LearnerWorker(Worker):
+    """Worker that makes the updates of another learner with a policy of its own."""
 
-def follow(cfg: ExperimentConfig, spec: EnvSpec, model: Any, rank: int, size: int, store: str) -> None:
-    """Makes the updates of rank 0 until it ends.
-
-    Args:
-        cfg: The config of the run.
-        spec: Spaces of its envs.
-        model: A network that replaces the one named in the config.
-        rank: Number of this learner, from 1.
-        size: Number of learners.
-        store: See ``Ranks``.
-    """
-    cfg.policy.device = str(device_of(resolve_device(cfg.policy), rank, size))
-    cfg.policy.init_from = None
-    build.prepare(cfg)
-    policy = build.make_policy(cfg, spec, model, ('learn',))
-    if store:
+    @answers
+    def launch(self) -> int:
+        """Creates the policy."""
+        self._parts = self._made()
         import torch.distributed  # noqa: F401  # it takes seconds, and then all connect at once
 
-        _sign(store, rank).touch()
+        return os.getpid()
+
+    @answers
+    def follow(self, store: str, size: int) -> None:
+        """Makes the updates of the first learner until that is no longer heard."""
+        try:
+            follow(self._parts, self._rank + 1, size, store)
+        except RuntimeError as error:
+            if not is_of_message(error):
+                raise
+
+
+def is_of_message(error: RuntimeError) -> bool:
+    """Whether an error is about a message between learners."""
+    return any(name in str(error).lower() for name in ('gloo', 'nccl'))
+
+
+def _follower(
+    cfg: ExperimentConfig, spec: EnvSpec, model: Any, size: int, rank: int, incarnation: int = 0
+) -> Policy:
+    """Creates the policy of a learner, whose rank among the others counts from 0; ``model`` replaces the config's network."""
+    cfg.policy.device = str(device_of(resolve_device(cfg.policy), rank + 1, size))
+    cfg.policy.init_from = None
+    build.prepare(cfg)
+    return build.make_policy(cfg, spec, model, ('learn',))
+
+
+def follow(policy: Policy, rank: int, size: int, store: str) -> None:
+    """Makes the updates of rank 0 until it ends; ``store`` is that of ``Ranks``."""
     ranks = Ranks(rank, size, store, policy.device)
     forward = policy.learn_mode.forward
     ranks.attach(policy.update)
     acting = policy.get_attribute('acting')
-    while message := unpack(ranks.receive()):
-        if 'state' in message:
-            policy.learn_mode.load_state_dict(message['state'])
-        acting.load_state(message['acting'])
-        if message['info'] is not None:
-            policy.get_setting_learn(message['info'])
-        answer = forward(message['data'], **message['settings'])
-        for update in () if isinstance(answer, Mapping) else answer:
-            update()
-    ranks.close()
-
-
-def main(rank: int, size: int, store: str) -> None:
-    """Follows the process that started this one, which sends config, spec and network by stdin."""
-    cfg, spec, model = from_parent(sys.stdin.buffer.read())
-    follow(cfg, spec, model, rank, size, store)
+    try:
+        while message := unpack(ranks.receive()):
+            if 'state' in message:
+                policy.learn_mode.load_state_dict(message['state'])
+            acting.load_state(message['acting'])
+            if message['info'] is not None:
+                policy.get_setting_learn(message['info'])
+            answer = forward(message['data'], **message['settings'])
+            for update in () if isinstance(answer, Mapping) else answer:
+                update()
+    finally:
+        ranks.close()

@@ -181,7 +181,7 @@ class ThreadPlace(Place):
         return make
 
     def start(self, rank: int, incarnation: int) -> ThreadLink:
-        return ThreadLink(self.kind(self._make, rank, incarnation, ()), f'rlframe-{self.who(rank)}')
+        return ThreadLink(self.kind(self._make, rank, incarnation, None), f'rlframe-{self.who(rank)}')
 
     def send(self, link: ThreadLink, call: Call) -> None:
         call.ticket = link.call(call.method, call.args)

@@ -44,6 +44,14 @@ class Limits(NamedTuple):
     each: bool = False
     """Whether ``restarts`` counts for each worker by itself, not for all together."""
 
+    @classmethod
+    def of(cls, options: Mapping[str, Any], call_seconds: float, section: str) -> Limits:
+        """Returns those of options, such as ``start_timeout``, in a section of the config; '': they are arguments."""
+        place = f'{section}.' if section else ''
+        where = f'{place}max_actor_restarts', f'{place}start_timeout'
+        start, restarts = options['start_timeout'], options['max_actor_restarts']
+        return cls(start, call_seconds, restarts, options['restart_window'], *where)
+
 
 class Losses:
     """The losses of workers within a window of time; more of them than a limit end the run.
@@ -440,15 +448,25 @@ class Supervisor:
         self.lose(slot.rank, f'no answer to {call.method} within {call.seconds:g} s')
 
     def lose(self, rank: int, cause: str) -> None:
-        """Kills a worker, unless it waits to be replaced, and counts it as lost, with all its calls; raises like ``count_loss``.
-
-        A replacement is started a little later.
-        """
+        """Replaces a worker, unless it waits to be, and counts it as lost; raises like ``count_loss``."""
         slot = self.slots[rank]
         if slot.link is None:
             return
+        how = 'did not start' if slot.facts is None else 'was lost'
+        name = self.place.who(rank)
+        self._kill(slot, cause)
+        self.count_loss(f'{name} {how}: {cause}', rank)
+        self._plan(slot)
+        self.restarts += 1
+        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
+
+    def replace(self, rank: int, cause: str) -> None:
+        """Kills a worker, whose calls are lost by that, and starts another one a little later; it is not counted."""
+        self._kill(self.slots[rank], cause)
+        self._plan(self.slots[rank])
+
+    def _kill(self, slot: Slot, cause: str) -> None:
         self.place.end([slot.link], 0.0)
-        was_ready = slot.facts is not None
         slot.link = None
         slot.facts = None
         calls = slot.calls
@@ -458,12 +476,11 @@ class Supervisor:
             if call.method != 'launch' and call.is_wanted:
                 call.lost = cause
                 self._done.append(call)
-        name = self.place.who(slot.rank)
-        self.count_loss(f'{name} {"was lost" if was_ready else "did not start"}: {cause}', rank)
+
+    def _plan(self, slot: Slot) -> None:
+        """Decides when another worker is started."""
         slot.incarnation += 1
         slot.due = self.place.clock() + PAUSE
-        self.restarts += 1
-        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
 
     def count_loss(self, cause: str, rank: int) -> None:
         """Counts a loss of a worker, described with its cause.

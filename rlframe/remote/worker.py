@@ -47,16 +47,18 @@ class Worker:
         make: Creates the parts of the worker from rank and incarnation; a function, or the bytes of ``to_child``.
         rank: Rank of this worker.
         incarnation: Number of workers lost in its slot before.
-        path: Import path of the supervisor's process.
+        path: Import path of the supervisor's process; None: the worker is in that process.
     """
 
     with_data: frozenset[str] = frozenset()
     """Methods that return a pair: the answer, and data beside it, which are fetched when they are needed."""
 
-    def __init__(self, make: Any, rank: int, incarnation: int, path: Sequence[str]) -> None:
-        sys.path += [place for place in path if place not in sys.path]
+    def __init__(self, make: Any, rank: int, incarnation: int, path: Sequence[str] | None) -> None:
         self._make, self._rank, self._incarnation = make, rank, incarnation
         self._parts: Any = None
+        if path is None:
+            return
+        sys.path += [place for place in path if place not in sys.path]
         # Ray makes it a SystemExit, which would be an error of the env that happens to step; an actor of coroutines
         # is created in a thread of its own, steps no env, and could not set it
         if threading.current_thread() is threading.main_thread():

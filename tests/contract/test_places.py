@@ -193,3 +193,14 @@ def test_losses_count_within_their_window_only() -> None:
         losses.add('gone', now)
     with pytest.raises(WorkerLostError, match='2 workers were lost within 10 s'):
         losses.add('again', 23.0)
+
+
+def test_a_worker_in_a_thread_leaves_the_signals_of_the_process_alone() -> None:
+    before = signal.signal(signal.SIGTERM, print)
+    try:
+        supervisor = Supervisor(ThreadPlace(echo()), parts, 1, Limits())
+        supervisor.start()
+        supervisor.close()
+        assert signal.getsignal(signal.SIGTERM) is print
+    finally:
+        signal.signal(signal.SIGTERM, before)

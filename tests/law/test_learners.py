@@ -25,6 +25,9 @@ from rlframe.pipeline import SerialPipeline, build
 from rlframe.pipeline.learner_aggregator import LearnerAggregator, make_learners
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.remote.places import ChildPlace
+from rlframe.remote.supervisor import Supervisor
+from rlframe.run.child_process import ChildProcess
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 UPDATES = 20
@@ -61,6 +64,17 @@ def trained(
         return dict(pipeline.policy.model.state_dict()), learner.log_buffer['scalar'], learner.priority_info
 
 
+def others(group: LearnerAggregator) -> list[ChildProcess]:
+    """Returns the processes of the other learners."""
+    assert group._others is not None
+    return [slot.link.child for slot in group._others.slots.values() if slot.link is not None]
+
+
+def kill(child: ChildProcess) -> None:
+    os.kill(child.pid, signal.SIGKILL)
+    child.leave(PATIENCE)
+
+
 class KillLearner(LearnerHook):
     """Kills the last of several learners before the update of the train iteration ``at``."""
 
@@ -68,9 +82,7 @@ class KillLearner(LearnerHook):
 
     def __call__(self, learner: Any) -> None:
         if learner.train_iter == self.at:
-            child = learner.group._children[-1]
-            os.kill(child.pid, signal.SIGKILL)
-            child.leave(PATIENCE)
+            kill(others(learner.group)[-1])
 
 
 CASES_OF_RANKS = [
@@ -124,33 +136,33 @@ def test_a_run_is_solved_though_its_learners_die_as_often_as_they_may(cwd: Path)
         pipeline.run()
         assert pipeline.stopped and pipeline.complete
         assert group.restarts == 2
-        children = list(group._children)
+        children = others(group)
     assert all(child.ended is not None for child in children)
     assert fault_envs.children() == set()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize('most', [3, 2])
-@pytest.mark.parametrize('moment', ['_started', '_wait_until_ready'])
+@pytest.mark.parametrize('kind', [ChildPlace, Supervisor])
 def test_a_learner_that_dies_while_it_starts_again_counts_and_is_started_again(
-    moment: str, most: int, cwd: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Any, most: int, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One dies before an update, and twice after it was launched, or when the first one is about to connect."""
-    original, left = getattr(LearnerAggregator, moment), [2]
+    original, left = kind.start, [2]
 
-    def killed(group: LearnerAggregator, *given: Any) -> Any:
-        child = original(group, *given)
-        if group.restarts and left[0]:
+    def killed(self: Any, *given: Any) -> Any:
+        link = original(self, *given)
+        if left[0] and (given[1] if given else self.restarts):
             left[0] -= 1
-            os.kill((child or group._children[0]).pid, signal.SIGKILL)
-        return child
+            kill(link.child if given else self.slots[0].link.child)
+        return link
 
-    monkeypatch.setattr(LearnerAggregator, moment, killed)
+    monkeypatch.setattr(kind, 'start', killed)
     monkeypatch.setattr('rlframe.policy.parts.ranks.CONNECTING', timedelta(seconds=25))
     words = (f'policy.learn.max_learner_restarts={most}', 'policy.learn.num_learners=2')
     with SerialPipeline(compiled('cartpole_dqn', *words)) as pipeline:
         pipeline.learner.register_hook(KillLearner(at=3))
-        error = 'learner 1 ended: killed by SIGKILL, after 2 restarts'
+        error = '3 workers were lost, 2 may be replaced'
         with nullcontext() if most == 3 else pytest.raises(WorkerLostError, match=error):
             while pipeline.progress.train_iter < 9:
                 pipeline.step()
@@ -173,13 +185,16 @@ def test_a_learner_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     group = make_learners(cfg, policy)
     assert group is not None
     try:
-        os.kill(group._children[0].pid, signal.SIGKILL)
-        with raises(WorkerLostError), group._watched():
-            assert group._ranks is not None
+        children = others(group)
+        kill(children[0])
+        assert group._ranks is not None
+        with pytest.raises(RuntimeError) as caught:
             group._ranks.average(torch.zeros(()), [torch.zeros(3)])
+        with raises(WorkerLostError):
+            group._goes_on(caught.value)
     finally:
         group.close()
-    assert all(child.ended is not None for child in group._children)
+    assert all(child.ended is not None for child in children)
 
 
 @pytest.mark.parametrize(
@@ -196,14 +211,14 @@ def test_what_an_update_draws_is_sent_with_its_data(name: str, words: tuple[str,
 
 
 def test_a_learner_that_does_not_start_ends_the_run_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
-    started = LearnerAggregator._started
+    started = ChildPlace.start
 
-    def killed(group: LearnerAggregator, *given: Any) -> Any:
-        child = started(group, *given)
-        os.kill(child.pid, signal.SIGKILL)
-        return child
+    def killed(place: ChildPlace, *given: Any) -> Any:
+        link = started(place, *given)
+        kill(link.child)
+        return link
 
-    monkeypatch.setattr(LearnerAggregator, '_started', killed)
+    monkeypatch.setattr(ChildPlace, 'start', killed)
     cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
     with raises(WorkerLostError):
         make_learners(cfg, build.make_policy(cfg, build.make_factory(cfg).spec))

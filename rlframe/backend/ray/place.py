@@ -50,11 +50,8 @@ class RayPlace(Place):
         Raises:
             ResourceError: If no Ray answers at the given address.
         """
-        return connect(self._cfg.get('ray_init_config'), self.key('ray_init_config'))
-
-    def key(self, name: str) -> str:
-        """Returns the config key of an option."""
-        return f'{self._section}.{name}' if self._section else name
+        name = 'ray_init_config'
+        return connect(self._cfg.get(name), f'{self._section}.{name}' if self._section else name)
 
     def reserve(self, ranks: Sequence[int], own: Sequence[Any] = ()) -> None:
         more = own or [{}] * len(ranks)

@@ -37,13 +37,6 @@ class ActorPool(Supervisor):
         make: Any = None,
     ) -> None:
         place = self.place_cls(kind, cfg, section, self.names)
-        limits = Limits(
-            cfg['start_timeout'],
-            cfg['collect_timeout'],
-            cfg['max_actor_restarts'],
-            cfg['restart_window'],
-            place.key('max_actor_restarts'),
-            place.key('start_timeout'),
-        )
+        limits = Limits.of(cfg, cfg['collect_timeout'], section)
         remedy = 'Is there enough memory? Do the envs answer? The log files of the Ray session say more.'
         super().__init__(place, make, cfg['num_collectors'], limits, remedy)

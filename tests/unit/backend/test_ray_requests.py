@@ -92,14 +92,14 @@ def test_ranks_and_incarnations_go_on_from_a_state(ray: FakeRay) -> None:
     c.remove_collectors([1])
     c.add_collectors()
     c.next()
-    c._pool._lose(c._pool.slots[0], 'it is gone')
+    c._pool.lose(0, 'it is gone')
     c.next()
     state = c.state_dict()
     c.shutdown()
     other = collector_of(2, collect_timeout=10.0)
     other.load_state_dict(state)
     assert [slot.incarnation for slot in other._pool.slots.values()] == [1, 0]
-    other._pool._lose(other._pool.slots[0], 'it is gone')
+    other._pool.lose(0, 'it is gone')
     other.next()
     ray.now += 100
     other.next()
