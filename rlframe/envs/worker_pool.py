@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from rlframe.envs.env_worker import IDLE, WatchArray, new_memory
 from rlframe.envs.faults import Fault
-from rlframe.envs.worker_process import ERROR, WorkerProcess, wait_for_exits
+from rlframe.envs.worker_process import ERROR, WorkerProcess
 from rlframe.errors import EnvCrashedError, EnvTimeoutError
 from rlframe.utils.serialize import from_bytes
 
@@ -169,7 +169,7 @@ class WorkerPool:
         for index, asked in list(self.asked.items()):
             worker = self.running[index]
             due = max(asked.begun, float(self._watch.since[index])) + asked.limit
-            if now < due and not worker.has_exited():
+            if now < due and worker.ended is None:
                 deadlines.append(due)
             else:
                 faults.append(self._lose(worker, is_late=now >= due))
@@ -188,7 +188,10 @@ class WorkerPool:
             self._ends.unregister(worker.sentinel)
         # describe its end
         env = int(self._watch.env[worker.index])
-        ending = worker.end(0.0 if is_late else EXIT_SECONDS)
+        if not is_late:
+            worker.leave(EXIT_SECONDS)
+        how = worker.ended
+        worker.close()
         if env == IDLE:
             hit = worker.env_id
             who = f'the worker of env {", ".join(map(str, hit))} (pid {worker.pid})'
@@ -197,6 +200,7 @@ class WorkerPool:
             who = f'env {env} (worker pid {worker.pid}) in {what}{self._how_far(env, what)}'
         others = tuple(own for own in worker.env_id if own not in hit)
         if not is_late:
+            ending = 'closed its connection' if how is None else f'ended: {how or "without an error"}'
             return Fault(EnvCrashedError(f'{who} {ending}'), hit, others)
         key = 'step_timeout' if what == 'step()' else 'reset_timeout'
         error = EnvTimeoutError(
@@ -218,7 +222,9 @@ class WorkerPool:
         for worker in workers:
             with contextlib.suppress(OSError):
                 worker.link.shutdown(socket.SHUT_WR)
-        wait_for_exits(workers, CLOSE_SECONDS)
+        deadline = time.monotonic() + CLOSE_SECONDS
+        for worker in workers:
+            worker.leave(max(deadline - time.monotonic(), 0.0))
         self._end_all()
 
 
@@ -226,6 +232,6 @@ def _end_all(owner: int, running: dict[int, WorkerProcess], memory: int) -> None
     """Ends all workers, unless this is a fork of the process that they belong to."""
     if os.getpid() == owner:
         for worker in running.values():
-            worker.end()
+            worker.close()
         running.clear()
         os.close(memory)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from types import FrameType
 from typing import Any
@@ -56,49 +56,19 @@ from {module} import main
 main(*{arguments!r})
 """
 """The program of a child, which reads its data from stdin."""
-KILL_SECONDS = 5.0
-"""Seconds to wait for a killed process."""
+KILL_SECONDS = 20.0
+"""Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
 LAST_LINES = 5
 """Lines of a child's output that are kept, to explain its end."""
-
-
-def spawn(
-    module: str, arguments: tuple[object, ...], fds: tuple[int, ...] = (), **given: Any
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Starts ``main`` of a module in a process group that ends with this process.
-
-    Args:
-        module: The module.
-        arguments: Arguments of its ``main``: plain values.
-        fds: File descriptors that it inherits.
-        given: Further arguments of ``subprocess.Popen``.
-
-    Returns:
-        The process, and a file descriptor: when that is closed, the group is killed.
-
-    Raises:
-        OSError: If no process could be started.
-    """
-    hanging, lifeline = os.pipe()
-    path = [place for place in sys.path if isinstance(place, str)]
-    boot = BOOT.format(path=path, module=module, arguments=arguments, lifeline=hanging, parent=os.getpid())
-    words = [sys.executable, '-c', boot]
-    try:
-        process = subprocess.Popen(words, pass_fds=(hanging, *fds), process_group=0, **given)
-    except OSError:
-        os.close(lifeline)
-        raise
-    finally:
-        os.close(hanging)
-    return process, lifeline
 
 
 def killed_by(number: int) -> str:
     """Returns in words which signal killed a process."""
     try:
-        return f'killed by {signal.Signals(number).name}'
+        name = signal.Signals(number).name
     except ValueError:  # a real-time signal
-        return f'killed by signal {number}'
+        name = f'signal {number}'
+    return f'killed by {name}; out of memory?' if number == signal.SIGKILL else f'killed by {name}'
 
 
 class ChildProcess:
@@ -110,8 +80,9 @@ class ChildProcess:
         arguments: Arguments of its ``main``: plain values.
         data: What it reads from stdin.
         on_line: Called with each line that it prints, except empty ones, in a thread; returns something true if the
-            line is a message to this process, which explains nothing about its end.
+            line is a message to this process, which explains nothing about its end. None: it prints where this process does.
         fds: File descriptors that it inherits.
+        env: Its environment; None: that of this process.
 
     Raises:
         WorkerLostError: If no process could be started.
@@ -122,27 +93,44 @@ class ChildProcess:
         name: str,
         module: str,
         arguments: tuple[object, ...],
-        data: bytes,
-        on_line: Callable[[str], object],
+        data: bytes = b'',
+        on_line: Callable[[str], object] | None = None,
         fds: tuple[int, ...] = (),
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
         self._on_line = on_line
-        pipes = {'stdin': subprocess.PIPE, 'stdout': subprocess.PIPE, 'stderr': subprocess.STDOUT}
+        hanging, self._lifeline = os.pipe()
+        path = [place for place in sys.path if isinstance(place, str)]
+        boot = BOOT.format(
+            path=path, module=module, arguments=arguments, lifeline=hanging, parent=os.getpid()
+        )
         try:
-            self._process, self._lifeline = spawn(module, arguments, fds, **pipes)
+            self._process = subprocess.Popen(
+                [sys.executable, '-c', boot],
+                stdin=subprocess.PIPE if data else subprocess.DEVNULL,
+                stdout=None if on_line is None else subprocess.PIPE,
+                stderr=None if on_line is None else subprocess.STDOUT,
+                pass_fds=(hanging, *fds),
+                process_group=0,
+                env=env,
+            )
         except OSError as error:
+            os.close(self._lifeline)
             raise WorkerLostError(f'no process could be started for {name}: {error}') from error
+        finally:
+            os.close(hanging)
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
         self._reader = threading.Thread(target=self._read, name=f'rlframe-{name}', daemon=True)
         self._reader.start()
-        assert self._process.stdin is not None  # a pipe
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
-            stdin.write(data)
+        if self._process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+                stdin.write(data)
 
     def _read(self) -> None:
-        assert self._process.stdout is not None  # a pipe
+        if self._on_line is None or self._process.stdout is None:
+            return
         with self._process.stdout as output:
             for line in output:
                 if text := line.decode('utf-8', 'replace').rstrip():

@@ -8,7 +8,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,7 +22,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from rlframe.envs import worker_process
+from rlframe.envs import worker_pool, worker_process
 from rlframe.run import child_process
 
 
@@ -32,13 +34,14 @@ def quick_workers(forked_workers: None) -> None:
 @pytest.fixture
 def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lets env managers fork their workers."""
-    monkeypatch.setattr(worker_process, 'spawn', _fork)
+    real = {name: getattr(subprocess, name) for name in ('PIPE', 'STDOUT', 'DEVNULL', 'TimeoutExpired')}
 
+    class OfWorkers(worker_process.WorkerProcess):
+        def __init__(self, *given: Any) -> None:
+            with mock.patch.object(child_process, 'subprocess', SimpleNamespace(Popen=Fork, **real)):
+                super().__init__(*given)
 
-def _fork(*given: Any, **options: Any) -> Any:
-    """Starts a worker as ``spawn`` does, by a fork."""
-    with mock.patch.object(child_process, 'subprocess', SimpleNamespace(Popen=Fork)):
-        return child_process.spawn(*given, **options)
+    monkeypatch.setattr(worker_pool, 'WorkerProcess', OfWorkers)
 
 
 class Fork:
@@ -53,6 +56,15 @@ class Fork:
             _run(words[-1], sorted(pass_fds), env)
         with suppress(OSError):  # whoever is first
             os.setpgid(self.pid, self.pid)
+
+    stdin = stdout = None
+
+    def wait(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while self.poll() is None:
+            if time.monotonic() > end:
+                raise subprocess.TimeoutExpired('a fork', seconds)
+            time.sleep(0.001)
 
     def poll(self) -> int | None:
         if self._status is None:

@@ -35,8 +35,8 @@ LIMIT, PATIENCE = 1.0, 120.0
 WORDS = {
     'raise_own': 'raised OwnError: the simulator lost its mind',
     'exit_python': 'raised SystemExit: 3',
-    'kill': 'was killed by SIGKILL; out of memory?',
-    'leave': 'exited with code 7',
+    'kill': 'ended: killed by SIGKILL; out of memory?',
+    'leave': 'ended: exit code 7',
     'sleep': f'did not answer within {LIMIT:g} s',
     'spin': f'did not answer within {LIMIT:g} s',
 }
@@ -173,9 +173,9 @@ def test_a_worker_killed_between_steps_is_noticed_and_its_envs_are_replaced(make
     rollout.step()
     victim = manager._pool.running[1]
     victim._process.kill()
-    assert wait_until(victim.has_exited, 5)
+    assert wait_until(lambda: victim.ended is not None, 5)
     assert rollout.step().abnormal.tolist() == [2, 3]
-    assert f'the worker of env 2, 3 (pid {victim.pid}) was killed by SIGKILL' in manager._budget.causes[0]
+    assert f'the worker of env 2, 3 (pid {victim.pid}) ended: killed by SIGKILL' in manager._budget.causes[0]
     assert rollout.step().timestep.obs[:, 2].tolist() == [3, 3, 1, 1]
 
 
@@ -185,7 +185,7 @@ def test_envs_given_up_behind_the_back_of_a_running_episode_give_a_last_void_ste
     manager.step(np.zeros(4, np.int64), manager.ready)
     victim = manager._pool.running[1]
     victim._process.kill()
-    assert wait_until(victim.has_exited, 5)
+    assert wait_until(lambda: victim.ended is not None, 5)
     manager.reset(np.array([0]))
     assert manager.alive.tolist() == [0, 1] and manager.ready.tolist() == [0, 1, 2, 3]
     step = Rollout(manager, ScriptedPolicy().collect_mode).step()
