@@ -442,7 +442,6 @@ def _fits_hindsight(known: Known) -> Iterator[ConfigError]:
     """What else the choice of other goals needs."""
     needed = {
         f'{COLLECTOR}.type': ((*SAMPLES, *EPISODES), 'steps that this run collects, in envs'),
-        f'{BUFFER}.backend': ((LOCAL,), 'whole episodes in one replay buffer, which shards cut'),
         'env.frame_stack': ((1,), 'single goals, which frames of observations stack'),
     }
     for key, (valid, what) in needed.items() if known.get(HINDSIGHT) else ():

@@ -153,6 +153,8 @@ def test_hindsight_needs_goals_and_whole_episodes() -> None:
     with pytest.raises(ConfigError, match='up to 101 env steps'):
         check_goals(section, known)
     check_goals({**section, 'replay_buffer_size': 101}, known)
+    with pytest.raises(ConfigError, match='at least 202'):
+        check_goals({**section, 'replay_buffer_size': 201, 'num_shards': 2}, known)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,6 @@ def test_hindsight_needs_goals_and_whole_episodes() -> None:
     [
         (['policy.collect.collector.mark_episodes=false'], 'mark_episodes'),
         (['env.frame_stack=2'], 'env.frame_stack'),
-        (['replay_buffer.type=advanced', 'replay_buffer.backend=ray', 'policy.priority=true'], 'backend'),
         (['replay_buffer.type=sequence'], 'hindsight.strategy'),
     ],
 )

@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from buffer_helpers import assert_same
 from fault_envs import wait_until
+from goal_rows import Equal, episode
 from ray_runs import RAY, is_alive, train_to
 from runs import CASES, ROOT, assert_same_end, differences, every, killed_and_straight
 from scipy import stats
@@ -47,9 +49,11 @@ def sharded(ray_of_tests: Any) -> Iterator[Make]:
     """Creates buffers in shards, which end with the test."""
     made: list[ActorPool] = []
 
-    def make(num_shards: int, size: int = 400, kind: str = 'advanced', **given: Any) -> ShardedReplayBuffer:
+    def make(
+        num_shards: int, size: int = 400, kind: str = 'advanced', goals: Any = None, **given: Any
+    ) -> ShardedReplayBuffer:
         section = options_of(kind, size, num_shards=num_shards, **{'max_actor_restarts': 20, **given})
-        made.append(ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section)))
+        made.append(ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section, goals)))
         return ShardedReplayBuffer(section, made[-1], seed=7)
 
     yield make
@@ -161,6 +165,41 @@ def test_episodes_that_are_pushed_together_go_to_different_shards(sharded: Make)
         done = np.arange(64) == 63
         buffer.push([rows(0, 64, terminated=done, truncated=~done & done) for _ in range(2)], 0)
     assert [len(shard) for shard in buffer.shards] == [128, 128]
+
+
+def test_goals_of_a_shard_are_those_of_one_buffer_and_of_the_row_s_episode(sharded: Make) -> None:
+    given: dict[str, Any] = {'hindsight': {'strategy': 'future', 'nstep': 3}, 'prefetch': 0}
+    one, two = (sharded(count, goals=Equal(), **given) for count in (1, 2))
+    del given['prefetch']
+    here = local(**given)
+    here.hindsight.goals = Equal()  # type: ignore[attr-defined]
+    for number in range(6):
+        whole = episode(number, 9 + number, env=number % 2)
+        for buffer in (one, two, here):
+            buffer.push(whole[:5], 0)
+            buffer.push(whole[5:], 0)
+    assert one.count() == two.count() == here.count() == 69
+    assert [len(shard) for shard in two.shards] == [33, 36]
+    for ours, theirs in zip(one.batches(4, 32, 0), here.batches(4, 32, 0), strict=True):
+        assert_same(ours, theirs)
+    for batch in two.batches(4, 32, 0):
+        goal = batch['obs']['desired_goal']
+        is_new = goal[:, 0] >= 0
+        assert 0.6 < is_new.mean() < 0.95
+        assert (goal[is_new, 0] == batch['next_obs']['achieved_goal'][is_new, 0]).all()
+
+
+def test_restored_shards_know_the_running_episodes(sharded: Make) -> None:
+    given: dict[str, Any] = {'hindsight': {'strategy': 'final'}, 'goals': Equal()}
+    first, second = sharded(2, **given), sharded(2, **given)
+    first.push(Batch.cat([episode(1, 9), episode(2, 7), episode(3, 8)[:4]]), 0)
+    second.load_state_dict(first.state_dict())
+    for buffer in (first, second):
+        buffer.push(episode(3, 8)[4:], 0)
+    assert second.count() == 24
+    for ours, theirs in zip(first.batches(4, 16, 0), second.batches(4, 16, 0), strict=True):
+        assert_same(ours, theirs)
+    assert first.pushed == first.count() + first.overwritten + first.lost
 
 
 def test_batches_drawn_ahead_do_not_depend_on_the_speed_of_shards(sharded: Make) -> None:
@@ -282,12 +321,13 @@ def test_too_many_lost_shards_end_the_run(sharded: Make) -> None:
 
 
 @pytest.mark.usefixtures('ray_of_tests')
-@pytest.mark.parametrize('case', ['dqn advanced', 'r2d2'])
+@pytest.mark.parametrize('case', ['dqn advanced', 'goals', 'r2d2'])
 def test_a_run_with_one_shard_ends_with_the_bits_of_one_without_ray(case: str, tmp_path: Path) -> None:
     words = (*MORE[case], 'evaluator.eval_freq=40')
-    here = train_to(tmp_path / 'local', 120, case, *words)
+    known = case if case in CASES else 'dqn advanced'
+    here = train_to(tmp_path / 'local', 120, known, *words)
     there = train_to(
-        tmp_path / 'ray', 120, case, *words, 'replay_buffer.backend=ray', 'replay_buffer.prefetch=0'
+        tmp_path / 'ray', 120, known, *words, 'replay_buffer.backend=ray', 'replay_buffer.prefetch=0'
     )
     for end in (here, there):
         end.pop('replay_buffer')
@@ -304,6 +344,11 @@ MORE = {
         'policy.normalize_obs=true',
         'policy.first_priority=error',
     ),
+    'goals': (
+        *('env.env_id=rlframe/BitFlip-v0', 'env.kwargs={"n_bits": 4}', 'policy.random_collect_size=30'),
+        *('collector.mark_episodes=true', 'replay_buffer.hindsight.strategy=episode'),
+        'policy.first_priority=error',
+    ),
     'r2d2': (
         'policy.priority=true',
         'policy.priority_IS_weight=true',
@@ -315,13 +360,13 @@ MORE = {
 
 @pytest.mark.slow
 @pytest.mark.usefixtures('copies')
-@pytest.mark.parametrize('case', ['dqn advanced', 'r2d2'])
+@pytest.mark.parametrize('case', ['dqn advanced', 'goals', 'r2d2'])
 def test_killed_and_resumed_run_with_shards_ends_with_the_same_bits(
     case: str, ray_of_tests: Any, tmp_path: Path
 ) -> None:
     init = f"ray_init_config={{'address': '{ray_of_tests.get_runtime_context().gcs_address}'}}"
     words = (
-        *CASES[case],
+        *CASES[case if case in CASES else 'dqn advanced'],
         *MORE[case],
         *RAY,
         *SHARDS,

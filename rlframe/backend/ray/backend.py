@@ -185,7 +185,8 @@ class RayBackend(ProcessBackend):
         from rlframe.backend.ray.replay import MakeShard, ShardWorker
 
         section: Any = cfg.policy.other.replay_buffer
-        self._workers = ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section))
+        goals = self.factory.goals() if section.hindsight.strategy else None
+        self._workers = ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section, goals))
 
     def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer:
         from rlframe.backend.ray.replay import ShardedReplayBuffer

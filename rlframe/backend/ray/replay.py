@@ -30,6 +30,7 @@ from rlframe.worker.replay_buffer.buffer import IBuffer
 from rlframe.worker.replay_buffer.options import BufferConfig
 from rlframe.worker.replay_buffer.prioritized import PrioritizedSampler
 from rlframe.worker.replay_buffer.ring import Ring, read_priorities, stack_items, to_items
+from rlframe.worker.replay_buffer.running_episodes import RunningEpisodes, episodes_of
 
 logger = logging.getLogger('rlframe.ray')
 
@@ -70,16 +71,21 @@ class MakeShard:
 
     Args:
         section: Options of the whole replay buffer.
+        goals: How goals are rewarded; None without hindsight.
     """
 
-    def __init__(self, section: Mapping[str, Any]) -> None:
+    def __init__(self, section: Mapping[str, Any], goals: Any = None) -> None:
+        self._goals = goals
         self._kind = BUFFER_REGISTRY.get_cls(section)
         self._sizes = capacities(section['replay_buffer_size'], section['num_shards'])
         self._section = without_backend_options(to_plain(section), SHARD_OPTIONS)
 
     def __call__(self, rank: int, incarnation: int) -> IBuffer:
         """Creates the buffer, which draws nothing itself."""
-        return self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
+        buffer: Any = self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
+        if self._goals is not None:
+            buffer.hindsight.goals = self._goals
+        return buffer  # type: ignore[no-any-return]
 
 
 class ShardWorker(Worker):
@@ -102,12 +108,14 @@ class ShardWorker(Worker):
         self._parts._priorities.max_priority = max_priority
         self._parts.push(data, envstep)
 
-    def _draw(self, mass: FloatArray, sums: Sums, beta: float, train_iter: int) -> Batch:
-        """Returns the items that these points of its total weight fall on, float64 [n]; see ``PrioritizedSampler``."""
+    def _draw(self, mass: FloatArray, sums: Sums, beta: float, train_iter: int, *chance: FloatArray) -> Batch:
+        """Returns the items that these points of its total weight fall on, float64 [n]; see ``PrioritizedSampler``.
+
+        With hindsight, ``chance`` decides on their goals.
+        """
         sampler, stop = self._parts._priorities, self._parts._storage.stop
-        rows: Batch = self._parts.drawn(
-            sampler.draw_at(np.array(mass), sums.total, sums.least, beta, stop), train_iter
-        )
+        drawn = sampler.draw_at(np.array(mass), sums.total, sums.least, beta, stop)
+        rows: Batch = self._parts.drawn(drawn, train_iter, *chance)
         return rows
 
     def _update(self, info: Mapping[str, Any]) -> None:
@@ -216,6 +224,8 @@ class ShardedReplayBuffer(IBuffer):
         """The shards, by rank."""
         self.pushed = self.overwritten = self.lost = 0
         """Items accepted, overwritten by newer ones, and lost with a shard."""
+        self._episodes = 0  # whole ones that were pushed
+        self._running = RunningEpisodes() if cfg.hindsight.strategy else None
         self.beta = cfg.beta
         self._max_priority = 1.0
         self._beta_step = (1 - cfg.beta) / cfg.anneal_step if cfg.anneal_step else 0.0
@@ -293,6 +303,8 @@ class ShardedReplayBuffer(IBuffer):
             cur_collector_envstep: Env steps so far.
         """
         items = to_items(data)
+        if self._running is not None and len(items):  # goals of an episode are given from its own steps
+            items = episodes_of(self._running.take(items))
         if isinstance(items, list) and items and not all(isinstance(item, Batch) for item in items):
             items = stack_items(items)
         ready, pushed = self._ready, self.pushed
@@ -313,7 +325,8 @@ class ShardedReplayBuffer(IBuffer):
         """Yields shards and the rows or episodes that belong there: those of an env together, others in stripes."""
         count = len(self.shards)
         if isinstance(items, list):
-            first = self.pushed // STRIPE  # which grows with each part
+            first = self._episodes
+            self._episodes += len(items)
             for i in range(min(count, len(items))):
                 yield (first + i) % count, items[i::count]
         elif self._by_env:
@@ -351,6 +364,8 @@ class ShardedReplayBuffer(IBuffer):
             shard.first = shard.stop
             self._send(rank, Order('clear'))
         self._max_priority = 1.0
+        if self._running is not None:
+            self._running.clear()
 
     # sampling
 
@@ -407,10 +422,19 @@ class ShardedReplayBuffer(IBuffer):
         for _ in range(count):
             mass = (np.arange(size) + self._rng.random(size)) * (below[-1] / size)
             place = np.minimum(np.searchsorted(below[1:], mass, side='right'), len(ready) - 1)
+            chance = [] if self._running is None else [self._rng.random(size)]
             batches.append([(i, len(orders[i])) for i in np.unique(place).tolist()])
             for i, _ in batches[-1]:
+                mine = place == i
                 own = Sums(sums[i].total, least)
-                orders[i].append(Order('draw', (mass[place == i] - below[i], own, self.beta, train_iter)))
+                numbers = (
+                    mass[mine] - below[i],
+                    own,
+                    self.beta,
+                    train_iter,
+                    *(each[mine] for each in chance),
+                )
+                orders[i].append(Order('draw', numbers))
             self.beta = min(self.beta + self._beta_step, 1.0)
         sent = {i: self._send(ready[i], *own) for i, own in enumerate(orders) if own}
         return [[Part(sent[i], number) for i, number in batch] for batch in batches]
@@ -479,7 +503,8 @@ class ShardedReplayBuffer(IBuffer):
             'shards': list(states.values()),
             'beta': self.beta,
             'max_priority': self._max_priority,
-            'counts': [self.pushed, self.overwritten, self.lost],
+            'counts': [self.pushed, self.overwritten, self.lost, self._episodes],
+            'running': {} if self._running is None else self._running.state_dict(),
             'rng': copy.deepcopy(self._rng.bit_generator.state),
         }
 
@@ -503,7 +528,7 @@ class ShardedReplayBuffer(IBuffer):
                 where=f'{BUFFER}.num_shards',
             )
         numbers = {'beta': FINITE, 'max_priority': FINITE, 'rng': GENERATOR}
-        check_state(state, {'shards': list_of(DICT), 'counts': list_of(COUNT, 3), **numbers})
+        check_state(state, {'shards': list_of(DICT), 'counts': list_of(COUNT, 4), 'running': DICT, **numbers})
         self._send_all()
         self._read()
         found = self._pool.ask_all('load', {rank: (own,) for rank, own in enumerate(saved)})
@@ -511,6 +536,8 @@ class ShardedReplayBuffer(IBuffer):
         for rank, (first, stop, sums) in found.items():
             shard = self.shards[rank]
             shard.first, shard.stop, shard.sums = first, stop, sums
-        self.pushed, self.overwritten, self.lost = map(int, state['counts'])
+        self.pushed, self.overwritten, self.lost, self._episodes = map(int, state['counts'])
+        if self._running is not None:
+            self._running.load_state_dict(state['running'])
         self.beta, self._max_priority = float(state['beta']), float(state['max_priority'])
         self._rng.bit_generator.state = copy.deepcopy(state['rng'])

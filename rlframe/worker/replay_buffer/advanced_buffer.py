@@ -173,9 +173,10 @@ class AdvancedReplayBuffer(NaiveReplayBuffer):
         self._priorities.anneal()
         return rows
 
-    def drawn(self, draw: Draw, cur_learner_iter: int) -> Rows:
-        """Returns the items that its sampler has drawn, as ``sample`` does."""
-        return self._annotate(self._gather(draw.slot), draw, self._staleness(draw.slot, cur_learner_iter))
+    def drawn(self, draw: Draw, cur_learner_iter: int, chance: FloatArray | None = None) -> Rows:
+        """Returns the items that its sampler has drawn, as ``sample`` does; ``chance`` decides on goals of hindsight."""
+        staleness = self._staleness(draw.slot, cur_learner_iter)
+        return self._annotate(self._gather(draw.slot, chance), draw, staleness)
 
     def clear(self) -> None:
         """Forgets all items and the largest priority; ``push_count``, unique ids and ``beta`` continue."""

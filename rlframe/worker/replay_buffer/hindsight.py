@@ -85,13 +85,15 @@ def check_goals(section: Mapping[str, Any] | None, spec: EnvSpec) -> None:
             remedy='Hindsight puts the one in place of the other.',
         )
     size = section['replay_buffer_size']
+    shards = section.get('num_shards', 1)
     length = spec.max_episode_steps or 0
-    if length > size:
+    if length > size // shards:
         raise ConfigError(
-            f'hindsight needs whole episodes in the replay buffer, and those of {spec.name} have up to {length} env steps',
+            f'hindsight needs whole episodes in the replay buffer, or in a shard of it, and those of {spec.name} have up to {length}'
+            ' env steps',
             where=f'{KEY}.replay_buffer_size',
             got=size,
-            expected=f'at least {length}',
+            expected=f'at least {shards * length}',
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,12 @@ class RunningEpisodes:
     def load_state_dict(self, state: Any) -> None:
         """Restores them."""
         self._parts = [from_tree(state).map(np.array)] if state else []
+
+
+def episodes_of(rows: Batch) -> list[Batch]:
+    """Returns the episodes of steps that are marked with ``AFTER``."""
+    cuts = [0, *(np.flatnonzero(rows[AFTER] == 0) + 1).tolist()]
+    return [rows[start:stop] for start, stop in pairwise(cuts)]
 
 
 def _numbered(rows: Batch, length: IntArray) -> Batch:
