@@ -44,7 +44,7 @@ MAY_IMPORT = {
     'parallel.coordinator': (*BASE, 'data', 'run', 'config', 'parallel.transport'),
     'parallel': (
         *BASE, 'data', 'run', 'config', 'policy.parts', 'worker', 'worker.collector', 'worker.evaluator', 'worker.learner',
-        'pipeline', 'parallel.coordinator', 'parallel.transport', 'remote',
+        'pipeline', 'reward_model', 'parallel.coordinator', 'parallel.transport', 'remote',
     ),
     'backend': (*BASE, 'data', 'run', 'worker.collector', 'worker.evaluator', 'pipeline', 'remote'),
     'backend.ray': (

@@ -30,9 +30,11 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import LaterHooks, given_hooks
+from rlframe.pipeline.reward_models import make_reward_models
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.checkpoint_files import delete_folder
 from rlframe.run.metrics import write_record
 from rlframe.run.progress import Progress, spent_budgets
@@ -169,6 +171,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self.factory = build.make_factory(cfg)
         policy = build.make_policy(cfg, self.factory.spec)
         commander = assembly.make_commander(cfg, self.factory.spec, policy.command_mode)
+        check_reward_models(cfg, self.factory.spec)
         self.evaluator = commander
         """Knows the scores."""
         facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.latest)
@@ -180,6 +183,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self._output.open(None if saved is None else saved.manifest.get('logs'))
         self.folder, self.writer = self._output.folder, self._output.writer
         """The run folder and the writer of metrics."""
+        self.reward_models = make_reward_models(cfg, policy, self.factory)
+        """What pays for rows beside the env, or in its place; None if the config names none."""
         self._assemble(commander, facts)
         if not launches:
             self.coordinator.server.check_joinable()
@@ -200,6 +205,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         """Past transitions; None for an on-policy policy."""
         if self.replay_buffer is not None:
             build.give_goals(self.replay_buffer, self.factory)
+        data.reward_models = self.reward_models
         self.coordinator = Coordinator(
             cfg, commander=commander, data=data, run=self, fingerprint=shared_fingerprint(cfg)
         )
@@ -221,6 +227,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
                 'policy': Part(lambda: self.policy_state or {}, partial(setattr, self, 'policy_state')),
                 'progress': self.progress,
                 'replay_buffer?': self.replay_buffer,
+                'reward_models?': self.reward_models,
                 'episodes': self.episodes,
                 'coordinator': self.coordinator,
                 'round': self.loop,
@@ -293,7 +300,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         values |= {'eval/mean_reward': score, **commander.metrics()}
         write_record(self.writer, values, progress.envstep, train_iter=train_iter)
         settings = commander.settings(self.coordinator.situation())
-        write_counts(self.writer, progress, self.replay_buffer, settings)
+        more = {} if self.reward_models is None else self.reward_models.metrics()
+        write_counts(self.writer, progress, self.replay_buffer, settings, more)
         at = progress.envstep, train_iter
         logger.info('evaluation at envstep %d, train_iter %d: score %.2f', *at, score)
         if table := commander.table():

@@ -21,6 +21,7 @@ from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker, learner_maker
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.pipeline import SerialPipeline, build
+from rlframe.pipeline.reward_models import make_reward_models
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
 
@@ -32,6 +33,11 @@ CASES = {
         'policy.normalize_obs=true',
         "policy.learn.learning_rate={'type': 'linear', 'start': 0.01, 'end': 0.0001, 'decay': 200}",
         "policy.learn.clip_ratio={'type': 'linear', 'start': 0.3, 'end': 0.01, 'decay': 200}",
+    ),
+    'ppo counts': ('cartpole_ppo', 'policy.collect.n_sample=24', 'reward_model=dict(counts=dict(cell=0.1))'),
+    'dqn rnd': (
+        *('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
+        'reward_model=dict(rnd=dict(batch_size=16), counts=dict(cell=0.1))',
     ),
     'impala': ('cartpole_impala', 'policy.collect.n_sample=24', 'policy.model.core=gru'),
     'sac': ('pendulum_sac', 'policy.learn.batch_size=8', 'policy.random_collect_size=16'),
@@ -68,6 +74,7 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
         learn.get('batch_size') or 1,
         learn.get('update_per_collect') or 1,
     )
+    data.reward_models = make_reward_models(cfg, policy, factory)
     own = {'parallel': {'coordinator': {'wait': 0.002}}}
     coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)
     coordinator.start()
@@ -102,7 +109,9 @@ def serial(
     return pipeline, scores
 
 
-@pytest.mark.parametrize('case', ['dqn', 'ppo', 'impala', pytest.param('sac', marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    'case', ['dqn', 'dqn rnd', 'ppo', 'ppo counts', 'impala', pytest.param('sac', marks=pytest.mark.slow)]
+)
 def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     name, *overrides = CASES[case]
     options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=8', 'env.stop_value=1e9')
@@ -117,3 +126,6 @@ def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.M
     if pipeline.replay_buffer is not None:
         one, other = coordinator.data.buffer.state_dict(), pipeline.replay_buffer.state_dict()
         assert differences(one, other) == []
+    if pipeline.reward_models is not None:
+        paid = coordinator.data.reward_models.state_dict(), pipeline.reward_models.state_dict()
+        assert differences(*paid) == []

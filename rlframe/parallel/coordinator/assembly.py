@@ -80,6 +80,8 @@ class TrainingData:
         self.buffer = buffer
         """The replay buffer, an ``IBuffer``, or None."""
         self._batch_size, self._max_staleness = batch_size, max_staleness
+        self.reward_models: Any = None
+        """What pays for rows as they arrive and as they are drawn, a ``RewardModels``; None: the env alone."""
         self.updates_per_part = 1 if buffer is None else update_per_collect
         """Updates that a part makes due; without a buffer, a part is one batch."""
         self._fresh: deque[tuple[int, Any]] = deque()  # parts for an on-policy policy, with their rows
@@ -100,6 +102,8 @@ class TrainingData:
         Updates are due for it if it ``counts``.
         """
         data, extras = split(data)
+        if self.reward_models is not None:
+            data = self.reward_models.pay(data)
         if self.buffer is None:
             self._fresh.append((rows, joined(data, extras)))
             self.owed += 1
@@ -128,6 +132,8 @@ class TrainingData:
             return 1, joined(data, extras)
         count = min(self.updates_per_part, open_)
         drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
+        if self.reward_models is not None:
+            drawn = [self.reward_models.pay_sampled(batch) for batch in drawn]
         self.given += count
         extras = self._extras
         self._extras = {}
