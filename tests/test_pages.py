@@ -149,6 +149,12 @@ def test_page_of_benchmarks_is_what_was_measured(monkeypatch: pytest.MonkeyPatch
     assert pages == TEXTS[ROOT / 'docs' / 'benchmarks.md']
 
 
+def test_returns_beside_d3rlpy_are_what_was_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / 'benchmarks')
+    side = importlib.import_module('offline_returns')
+    assert f'{side.START}\n\n{side.table(side.read())}\n\n{side.END}' in TEXTS[side.PAGE]
+
+
 OUR_FOLDERS = ('rlframe', 'tests', 'benchmarks', 'docs', 'configs')
 USERS_FILES = {
     'argparse.py',
