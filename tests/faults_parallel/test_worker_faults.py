@@ -28,7 +28,10 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
     again = site.worker('collector-1')
     run.until(lambda: site.rows('confirmed', again) >= 40)
     log = (site.run / 'log.txt').read_text()
-    assert all(f'{name} was lost (in run: killed by SIGKILL; out of memory?); another one starts' in log for name in BOTH)
+    assert all(
+        f'{name} was lost (in run: killed by SIGKILL; out of memory?); another one starts' in log
+        for name in BOTH
+    )
     os.kill(again, signal.SIGKILL)
     text = run.ends(1)
     assert 'WorkerLostError' in text and 'emergency checkpoint' in text
