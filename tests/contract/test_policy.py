@@ -32,6 +32,7 @@ from rlframe.policy.update import Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.remote.weights import flatten, is_same, unflatten
 from rlframe.utils.field import Field
+from rlframe.utils.seed import set_seed
 from rlframe.worker import SampleSerialCollector, SequenceReplayBuffer
 
 SPECS = {
@@ -59,7 +60,7 @@ def make(name: str) -> Make:
     """Builds the policy under test."""
 
     def build(spec: EnvSpec | None = None, seed: int = 0, cfg: Any = None, **kwargs: Any) -> Policy:
-        torch.manual_seed(seed)
+        set_seed(seed)
         options = {'type': name, 'device': 'cpu'} | (cfg or {})
         return create_policy(options, spec or spec_for(name), seed=seed, **kwargs)
 
