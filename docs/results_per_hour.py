@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
@@ -11,9 +13,15 @@ from typing import Any
 from results_page import by_env
 from results_rows import Row, Run, number, shown
 
+RACES = Path(__file__).parents[1] / 'benchmarks'
+sys.path.append(str(RACES))
+from return_pairs import pair_of  # noqa: E402
+
 HOUR = 3600.0
 SHARES = (1 / 3, 2 / 3, 1.0)
 """Shares of the published return whose time is shown."""
+PEER_LINES = {"SB3's PPO": '--', "SB3's SAC": ':'}
+"""Lines of SB3's algorithms in the picture."""
 DRAWN = ('Hopper', 'Walker2d', 'HalfCheetah', 'Ant')
 """Envs of the picture, whatever their version."""
 HEAD = """# Return per CPU-hour
@@ -31,8 +39,8 @@ is estimated: the CPU time of the run times the share of its wall time until the
 | env | config | published | s to a third | s to two thirds | s to all | env steps to all | within an hour |
 | --- | --- | --- | --- | --- | --- | --- | --- |"""
 FOOT = """
-Rows whose published return is not above 0 are left out, as its thirds mean nothing. The
-[time to the published return](time_to_return.md) has some of them, beside SB3.
+Rows whose published return is not above 0 are left out, as its thirds mean nothing. SB3's lines in the picture are those of the
+[time to the published return](time_to_return.md), which compares both sides on the same core.
 """
 
 
@@ -99,8 +107,19 @@ def _whole(value: float) -> str:
     return '-' if math.isinf(value) else f'{value:,.0f}'
 
 
+def peers() -> list[tuple[str, str, list[float], list[float]]]:
+    """Returns SB3's runs of the race to the published return: algorithm, env, CPU seconds and returns of its looks."""
+    found = []
+    for run in json.loads((RACES / 'time_to_return.json').read_text(encoding='utf-8')):
+        if run['side'] == 'sb3' and run.get('curve'):
+            pair = pair_of(run['config'])
+            seconds, _, means = zip(*run['curve'], strict=True)
+            found.append((f"SB3's {pair.algorithm}", pair.env_id, list(seconds), list(means)))
+    return found
+
+
 def draw(runs: Sequence[Run], rows: Mapping[str, Row], file: Path) -> None:
-    """Draws return against CPU seconds: a panel for each robot, a colour for each algorithm, a line for each seed."""
+    """Draws return against CPU seconds: a panel for each robot, a colour for each algorithm, a line for each seed; SB3 is grey."""
     import matplotlib as mpl
 
     mpl.use('Agg')
@@ -119,6 +138,10 @@ def draw(runs: Sequence[Run], rows: Mapping[str, Row], file: Path) -> None:
             for run in group:
                 seconds, _, means = zip(*cpu_curve(run)[1:], strict=True)
                 labels[algorithm] = axes.plot(seconds, means, color=colour, alpha=0.8, linewidth=1.2)[0]
+        for algorithm, env, seconds, means in peers():
+            if env.startswith(robot):
+                style = dict(color='0.45', linestyle=PEER_LINES[algorithm], linewidth=1.2)
+                labels[algorithm] = axes.plot(seconds, means, **style)[0]
         axes.set(title=robot, xlabel='CPU seconds', xscale='log')
         axes.grid(alpha=0.3)
     panels[0].set_ylabel('return of an evaluation')
