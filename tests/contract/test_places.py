@@ -137,6 +137,8 @@ def test_a_worker_that_ends_or_hangs_is_replaced_and_its_calls_are_lost(how: str
 def test_more_losses_than_may_be_replaced_end_it_with_all_causes(supervise: Make) -> None:
     supervisor = supervise(2, restarts=1, window=600.0)
     for code in (3, 4):
+        while supervisor.ready != [0, 1]:
+            supervisor.look()
         supervisor.ask(1, 'end', code)
         if code == 3:
             assert supervisor.wait().lost

@@ -142,8 +142,7 @@ def test_a_run_is_solved_though_its_learners_die_as_often_as_they_may(cwd: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('most', [3, 2])
-@pytest.mark.parametrize('kind', [ChildPlace, Supervisor])
+@pytest.mark.parametrize(('kind', 'most'), [(ChildPlace, 3), (ChildPlace, 2), (Supervisor, 3)])
 def test_a_learner_that_dies_while_it_starts_again_counts_and_is_started_again(
     kind: Any, most: int, cwd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -225,16 +225,6 @@ def test_a_worker_that_died_is_replaced_after_a_pause_and_the_run_ends_with_the_
     assert len(books.lost) == 4
 
 
-def test_deaths_are_forgotten_after_the_window() -> None:
-    crew, puppets, _ = crew_of()
-    for _ in range(5):
-        puppets.ends['learner'] = LostError('killed')
-        crew.look()
-        puppets.now += 61.0
-        crew.look()
-    assert crew.restarts == 5
-
-
 def test_a_worker_that_stays_away_is_replaced() -> None:
     crew, _, books = crew_of()
     books.silent = 'learner'
