@@ -27,7 +27,7 @@ from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent, with_opening
 from rlframe.registry import LAUNCHER_REGISTRY
 from rlframe.remote.places import ChildPlace, Place, ThreadPlace
-from rlframe.remote.supervisor import Call, Limits, Supervisor
+from rlframe.remote.supervisor import Limits, Supervisor
 from rlframe.remote.worker import Worker, answers, failure_of
 from rlframe.run.progress import Progress
 from rlframe.utils.seed import incarnation_seed
@@ -268,11 +268,10 @@ class Crew:
         """
         # those that died, or left early
         while (call := self._supervisor.poll()) is not None:
-            has_died = bool(call.lost)
-            call.lost = call.lost or call.value or 'it ended before the run did'
-            self._tell(call)
-            if not has_died:
-                self._supervisor.lose(call.rank, call.lost)
+            how = call.lost or call.value or 'it ended before the run did'
+            self._coordinator.lose(*self._seats[call.rank], how)
+            if not call.lost:
+                self._supervisor.lose(call.rank, how)
             self._supervisor.ask(call.rank, 'run')
         # those that do not answer
         workers = self._coordinator.workers
@@ -282,15 +281,9 @@ class Crew:
             else:
                 self._coordinator.expect(*seat)
 
-    def _tell(self, call: Call) -> None:
-        """Tells the coordinator of a worker that will not come back."""
-        seat = self._seats[call.rank]
-        self._coordinator.lose(*seat, call.lost)
-        self._coordinator.workers.forget_loss(*seat)
-
     def end(self) -> None:
         """Ends all workers, at the same time; may be called twice."""
         for call in self._supervisor.calls:
             if call.lost:
-                self._tell(call)
+                self._coordinator.lose(*self._seats[call.rank], call.lost)
         self._supervisor.close()

@@ -182,10 +182,11 @@ class Coordinator(Configurable):
         return 'update' if self.data.given > self.data.learned else ''
 
     def lose(self, role: str, name: str, cause: str) -> None:
-        """Removes a worker whose end was noticed by other means; ignored if it is not present."""
+        """Removes a worker, if it is present, whose end was noticed by other means; it is not waited for."""
         with self.lock:
             if (worker := self.workers.find(role, name)) is not None:
                 self.leave(worker, cause)
+            self.workers.forget_loss(role, name)
 
     def expect(self, role: str, name: str) -> None:
         """Waits for a worker whose process runs, however slowly it starts, unless it is present."""

@@ -185,12 +185,10 @@ class Books:
 
     def lose(self, role: str, name: str, cause: str) -> None:
         self.lost.append((role, name, cause))
+        self.silent = ''
 
     def lost_for(self, role: str, name: str) -> float:
         return 16.0 if name == self.silent else 0.0
-
-    def forget_loss(self, role: str, name: str) -> None:
-        self.silent = ''
 
     def expect(self, role: str, name: str) -> None: ...
 
