@@ -25,7 +25,7 @@ from rlframe.parallel.transport.base import Transport
 from rlframe.pipeline import build
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.policy.parts.random_policy import random_opponent, with_opening
-from rlframe.registry import LAUNCHER_REGISTRY
+from rlframe.registry import LAUNCHER_REGISTRY, REGISTRIES
 from rlframe.remote.places import ChildPlace, Place, ThreadPlace
 from rlframe.remote.supervisor import Limits, Supervisor
 from rlframe.remote.worker import Worker, answers, failure_of
@@ -199,6 +199,8 @@ class Launcher(Place):
         server: The coordinator's end of the transport, which has started.
         seats: Role and name of each worker; one that replaces another has the other's name.
     """
+
+    components = REGISTRIES
 
     def __init__(self, cfg: ExperimentConfig, server: Server, seats: Sequence[tuple[str, str]]) -> None:
         super().__init__(RoleWorker, names=[name for _, name in seats])

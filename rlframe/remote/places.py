@@ -57,6 +57,8 @@ class Place(ABC):
     """Begins the names of metrics about workers; empty: there are none."""
     why_inexact = ''
     """The reason why workers with the same seeds may act differently; empty if they cannot."""
+    components: Iterable[str] = ACTING
+    """Kinds of components that workers know if only the main program registers them."""
 
     def __init__(self, kind: type[Worker], names: Sequence[str] = ()) -> None:
         self.kind, self._names = kind, names
@@ -97,7 +99,7 @@ class Place(ABC):
         Raises:
             SerializationError: If it cannot be sent to a worker; with the path to it.
         """
-        return to_child(make, 'make', ACTING)
+        return to_child(make, 'make', self.components)
 
     def take_make(self, make: Any) -> None:
         """Takes what creates the parts in workers that are started from now on, packed."""

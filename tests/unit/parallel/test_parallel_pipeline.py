@@ -18,14 +18,17 @@ from rlframe import config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.errors import CheckpointMismatchError, ConfigError, RunWarning, WorkerLostError
 from rlframe.parallel.comm_worker import CommWorker
+from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.pipeline import ParallelPipeline
-from rlframe.parallel.roles import Crew, Launcher
+from rlframe.parallel.roles import Crew, Launcher, ProcessLauncher
 from rlframe.pipeline import parallel_pipeline
 from rlframe.pipeline.resume import resume
 from rlframe.pipeline.serial import SerialPipeline
+from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
 from rlframe.remote.places import LostError
 from rlframe.remote.supervisor import PAUSE, Call
 from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.utils.serialize import from_bytes
 
 ENV = dict(env_id='CartPole-v1', collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2)
 CREATE = dict(
@@ -229,6 +232,13 @@ def test_a_worker_that_stays_away_is_replaced() -> None:
     crew.look()
     crew.look()
     assert books.lost == [('learner', 'learner', 'it did not come back within 15 s')] and crew.restarts == 1
+
+
+def test_workers_know_what_only_the_main_program_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = type('Own', (ZerglingParallelCollector,), {'__module__': '__main__'})
+    monkeypatch.setitem(PARALLEL_COLLECTOR_REGISTRY._classes, 'own', own)
+    components, _ = from_bytes(ProcessLauncher(None, None, []).pack(print))  # type: ignore[arg-type]  # not used
+    assert [name for _, name in from_bytes(components)] == ['own']
 
 
 def test_workers_of_the_run_have_no_deadline_to_join(cwd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
