@@ -58,6 +58,8 @@ main(*{arguments!r})
 """The program of a child, which reads its data from stdin."""
 KILL_SECONDS = 20.0
 """Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
+READ_SECONDS = 5.0
+"""Seconds to wait for the last output of a process that has ended, which others may hold open."""
 LAST_LINES = 5
 """Lines of a child's output that are kept, to explain its end."""
 
@@ -146,7 +148,7 @@ class ChildProcess:
             return None
         if code == 0:
             return ''
-        self._reader.join(KILL_SECONDS)
+        self._reader.join(READ_SECONDS)
         if code < 0:
             return killed_by(-code)
         said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
@@ -172,7 +174,7 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_SECONDS)
-        self._reader.join(KILL_SECONDS)
+        self._reader.join(READ_SECONDS)
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1
