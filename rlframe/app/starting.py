@@ -58,7 +58,7 @@ HINDSIGHT: Settings = dict(
 )
 """Settings of an off-policy policy in an env that rewards goals."""
 GRID_SIDE = 16
-"""Images of integers with shorter sides than this are grids of symbols: to be read as vectors of numbers."""
+"""Images of integers with shorter sides than this are grids of symbols, which are embedded."""
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
 """Options that ``compile_config`` takes by themselves."""
 
@@ -107,7 +107,7 @@ def starting_config(
     budget = ON_POLICY_STEPS if of_rounds else OFF_POLICY_STEPS
     steps = int(min(budget, max_env_step)) if isinstance(max_env_step, int | float) else budget
     settings = _settings_of(kind, _facts(spec, steps))
-    settings['eval'] = dict(evaluator=_evaluations(spec, steps))
+    merge(settings, dict(eval=dict(evaluator=_evaluations(spec, steps))))
     if of_rounds:
         _make_rounds_even(settings, section['collector_env_num'])
     # the parts

@@ -417,17 +417,19 @@ class PPOPolicy(ActorPolicy):
         # with one-hot classes, learning about one says nothing about the next, and rounds of 1,024 learn to walk in circles
         bonus = 0.05 if facts.is_tabular else 0.01
         rounds = 2048 if is_continuous or facts.is_tabular else 1024
+        pace = dict(epoch_per_collect=10, batch_size=64, learning_rate=3e-4)
+        if facts.has_grid:  # convolutions are slower
+            pace = dict(epoch_per_collect=4, batch_size=128, learning_rate=1e-3)
         return dict(
             normalize_obs=facts.has_numbers,
             model=facts.encoder([64, 64]),
             learn=dict(
-                epoch_per_collect=10,
-                batch_size=64,
-                learning_rate=3e-4,
+                **pace,
                 value_norm=True,  # for rewards of any size
                 entropy_weight=0.0 if is_continuous else bonus,
             ),
             collect=dict(n_sample=rounds, discount_factor=0.99, gae_lambda=0.95),
+            eval=dict(deterministic=not facts.has_grid),  # who sees only a part of a grid can get stuck
         )
 
     def default_model(self) -> str:

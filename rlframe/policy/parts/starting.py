@@ -38,7 +38,7 @@ class Facts(NamedTuple):
 
     def encoder(self, sizes: list[int]) -> Settings:
         """Returns options of a network with hidden layers of these widths."""
-        return dict(encoder_hidden_size_list=sizes, **({'conv_layers': []} if self.has_grid else {}))
+        return dict(encoder_hidden_size_list=sizes, **({'encoder': 'grid'} if self.has_grid else {}))
 
     def exploration(self, parts: int) -> Settings:
         """Returns a schedule of random actions for the first of so many parts of the budget."""

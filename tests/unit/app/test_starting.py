@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 import space_envs
 from error_texts import raises
@@ -19,6 +20,7 @@ from rlframe import config
 from rlframe.app.starting import env_options, starting_config
 from rlframe.entry.__main__ import main, parse, set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
+from rlframe.model.encoder import GridEncoder
 from rlframe.pipeline import build
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.parts.fit import misfit
@@ -46,6 +48,15 @@ class TextEnv(space_envs.SpaceEnv):
         return {'seen': obs, 'told': 'go'}, info
 
 
+class GridEnv(space_envs.SpaceEnv):
+    """It shows a grid of symbols, and a direction."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        grid = spaces.Box(0, 255, (7, 7, 3), np.uint8)
+        self.observation_space: Any = spaces.Dict(direction=spaces.Discrete(4), image=grid)
+
+
 class GraphEnv(Env):
     """No network reads any of its observations."""
 
@@ -67,6 +78,15 @@ def test_every_policy_gets_a_config_for_every_space_that_it_supports(
             pair = starting_config(space_envs.SpaceEnv, name, options)
             cfg = config.compile_config(*pair, overrides=given)
             assert cfg.policy.type == name and cfg.max_env_step < 10**7
+
+
+@pytest.mark.parametrize('name', ['ppo', 'dqn', 'r2d2', 'sac_discrete'])
+def test_symbols_of_small_grids_are_embedded(name: str) -> None:
+    cfg = config.compile_config(*starting_config(GridEnv, name))
+    assert cfg.policy.model.encoder == 'grid'
+    model = build.make_policy(cfg, build.make_factory(cfg).spec).get_attribute('model')
+    assert any(isinstance(part, GridEncoder) for part in model.modules())
+    assert cfg.policy.eval.get('deterministic', True) == (name != 'ppo')
 
 
 def test_a_variation_of_a_policy_keeps_what_it_is() -> None:
