@@ -13,7 +13,7 @@ from easydict import EasyDict
 from rlframe.config.compile import merge, user_tree
 from rlframe.config.components import section_at, value_at
 from rlframe.config.rules import learns_from_data
-from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_goals, plain_parts
+from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_goals, is_text, plain_parts
 from rlframe.data.team import is_team
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.worlds import World, find_world
@@ -59,6 +59,8 @@ HINDSIGHT: Settings = dict(
 """Settings of an off-policy policy in an env that rewards goals."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols, which are embedded."""
+READS_TEXTS = 'rlframe.envs.wrappers:TextAsBytes'
+"""Wrapper that gives texts as bytes."""
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
 """Options that ``compile_config`` takes by themselves."""
 
@@ -318,13 +320,22 @@ def _readable(world: World, section: Settings) -> tuple[Settings, EnvFactory]:
 
 
 def _wrappers(spec: EnvSpec) -> list[Any]:
-    """Returns the wrapper that removes the parts of observations that no network reads, such as texts."""
+    """Returns the wrappers that make texts beside a grid readable, and remove parts of observations that no network reads."""
     space = _own_space(spec)
     parts = fields_of(space)
     readable = [name for name, part in parts.items() if _is_readable(part)]
     if type(space).__name__ != 'Dict' or not readable or len(readable) == len(parts):
         return []
-    return [dict(type='FilterObservation', filter_keys=readable)]
+    texts = [name for name, part in parts.items() if _varies(part)] if _has_grid(_boxes(space)) else []
+    found = [dict(type=READS_TEXTS)] if texts else []
+    kept = [name for name in parts if name in readable or name in texts]
+    return found if len(kept) == len(parts) else [*found, dict(type='FilterObservation', filter_keys=kept)]
+
+
+def _varies(space: Space[Any]) -> bool:
+    """Whether a space is of texts that differ, as MiniGrid's missions do if there are words to fill in."""
+    is_constant = type(space).__name__ == 'MissionSpace' and space.ordered_placeholders is None  # type: ignore[attr-defined]
+    return is_text(space) and not is_constant
 
 
 def _own_space(spec: EnvSpec) -> Space[Any]:
@@ -341,17 +352,26 @@ def _is_readable(space: Space[Any]) -> bool:
 def _facts(spec: EnvSpec, steps: int) -> Facts:
     parts = fields_of(spec.observation_space).items()
     own = [part for name, part in parts if name != ACTION_MASK] or [spec.observation_space]
-    boxes = [leaf for part in own for _, leaf in plain_parts(part) if type(leaf).__name__ == 'Box']
-    images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
-    grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
+    boxes = [box for part in own for box in _boxes(part)]
     return Facts(
         spec,
         steps,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
-        has_grid=bool(grids) and len(grids) == len(images),
+        has_grid=_has_grid(boxes),
         row_nbytes=row_nbytes,
     )
+
+
+def _boxes(space: Space[Any]) -> list[Any]:
+    return [leaf for _, leaf in plain_parts(space) if type(leaf).__name__ == 'Box']
+
+
+def _has_grid(boxes: Sequence[Any]) -> bool:
+    """Whether there are images among some parts of observations, and all are small grids of symbols."""
+    images = [box for box in boxes if len(box.shape or ()) in (3, 4)]
+    grids = [box for box in images if np.issubdtype(box.dtype, np.integer) and _side(box) < GRID_SIDE]
+    return bool(grids) and len(grids) == len(images)
 
 
 def _side(box: Space[Any]) -> int:

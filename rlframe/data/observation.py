@@ -130,6 +130,11 @@ def fields_of(space: gymnasium.Space[Any]) -> Mapping[str, gymnasium.Space[Any]]
     return {}
 
 
+def is_text(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations of a space are texts: Gymnasium's, or MiniGrid's missions."""
+    return any(kind.__name__ in ('Text', 'MissionSpace') for kind in type(space).__mro__)
+
+
 def part_owner(space: Any, name: str) -> Path | None:
     """Returns where a part of observations is: at the top, (), or in the env's own beside an action mask; None: there is none."""
     parts = fields_of(space)

@@ -52,9 +52,9 @@ WRAPPERS = frozenset((
     'GrayscaleObservation', 'MaxAndSkipObservation', 'NormalizeObservation', 'NormalizeReward',
     'RecordEpisodeStatistics', 'RepeatAction', 'RescaleAction', 'RescaleObservation', 'ReshapeObservation',
     'ResizeObservation', 'StickyAction', 'TimeAwareObservation', 'TimeLimit',
-    *(f'minigrid.wrappers:{name}' for name in _MINIGRID_WRAPPERS),
+    *(f'minigrid.wrappers:{name}' for name in _MINIGRID_WRAPPERS), 'rlframe.envs.wrappers:TextAsBytes',
 ))  # fmt: skip
-"""Wrappers of Gymnasium and MiniGrid that open no files, windows or the like; their arguments must be numbers."""
+"""Wrappers of Gymnasium, MiniGrid and rlframe that open no files, windows or the like; their arguments must be numbers."""
 
 
 def is_plain_id(env_id: Any) -> bool:

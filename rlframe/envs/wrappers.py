@@ -1,4 +1,4 @@
-"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards, ``InfoObservation``."""
+"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards, and two of observations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from rlframe.data.observation import fields_of
+from rlframe.data.observation import fields_of, is_text
 from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 
@@ -20,6 +20,8 @@ else:
 
 STATE = 'state()'
 """The key of what an env's own method ``state`` returns."""
+TEXT_LENGTH = 96
+"""Bytes of a text, as of EnvPool's missions."""
 
 
 class SeededEnv(Wrapper):
@@ -127,3 +129,33 @@ class InfoObservation(Wrapper):
             message = f'{type(self.env.unwrapped).__name__} has no state'
             raise ConfigError(message, where='env.wrappers', got=self._key, expected='an entry of its info')
         return np.asarray(state() if callable(state) else state, self._dtype)
+
+
+class TextAsBytes(Wrapper):
+    """Gives the texts among the parts of observations as bytes, which the encoder ``'grid'`` reads letter by letter.
+
+    Args:
+        env: The env, whose observations are a ``Dict``.
+        length: Bytes of a text: longer ones are cut, shorter ones end in zeros.
+    """
+
+    def __init__(self, env: Env, length: int = TEXT_LENGTH) -> None:
+        super().__init__(env)
+        parts = dict(fields_of(env.observation_space))
+        self._length = length
+        self._texts = [name for name, part in parts.items() if is_text(part)]
+        text = gymnasium.spaces.Box(0, 255, (length,), np.uint8)
+        parts |= dict.fromkeys(self._texts, text)
+        self.observation_space = gymnasium.spaces.Dict(parts, sort_keys=False)
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        return self._readable(obs), info
+
+    def step(self, action: Any) -> Any:
+        obs, *rest = self.env.step(action)
+        return self._readable(obs), *rest
+
+    def _readable(self, obs: Any) -> dict[str, Any]:
+        texts = {name: obs[name].encode()[: self._length].ljust(self._length, b'\0') for name in self._texts}
+        return {**obs, **{name: np.frombuffer(text, np.uint8) for name, text in texts.items()}}

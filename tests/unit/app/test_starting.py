@@ -125,6 +125,33 @@ def test_env_without_time_limit_gets_one_in_evaluations_only() -> None:
     assert 'stop_value' not in main_config.env
 
 
+class ToldGridEnv(GridEnv):
+    """It also says what to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        told = {'graph': GraphEnv.observation_space, 'told': spaces.Text(9)}
+        self.observation_space = spaces.Dict(dict(self.observation_space.spaces) | told, sort_keys=False)
+
+    def _answer(self) -> tuple[Any, dict[str, Any]]:
+        self._class = 1
+        return {**self.observation_space.sample(), 'told': 'go there'}, {}
+
+
+def test_texts_beside_a_grid_are_read_as_bytes() -> None:
+    main, create = starting_config(ToldGridEnv)
+    kept = ['direction', 'image', 'told']
+    assert main.env.wrappers == [
+        {'type': 'rlframe.envs.wrappers:TextAsBytes'},
+        {'type': 'FilterObservation', 'filter_keys': kept},
+    ]
+    env = build.make_factory(config.compile_config(main, create)).create()
+    for obs in (env.reset(seed=0)[0], env.step(0)[0]):
+        assert list(obs) == kept and obs in env.observation_space
+        assert bytes(obs['told']) == b'go there'.ljust(96, b'\0')
+    env.close()
+
+
 def test_parts_that_no_network_reads_are_left_out_unless_the_user_chooses_wrappers() -> None:
     main_config, _ = starting_config(TextEnv)
     assert main_config.env.wrappers == [{'type': 'FilterObservation', 'filter_keys': ['seen']}]
