@@ -23,7 +23,6 @@ from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError
 
 PAGE = HERE / 'how_to' / 'recorded_data.md'
-SEED = 0
 START, END = '<!-- table of docs/make_data.py -->', '<!-- end -->'
 
 
@@ -39,6 +38,7 @@ class Made(NamedTuple):
     """Env steps of the medium and the expert data."""
     options: Sequence[str] = ()
     """Options of the run that replace those of the config, as ``KEY=VALUE``."""
+    seed: int = 0
     more: Sequence[str] = ()
     """Also ``'medium_replay'``, the replay buffer of the medium policy, or ``'medium_expert'``, the data of both."""
 
@@ -46,7 +46,7 @@ class Made(NamedTuple):
 RECIPES = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
-    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000),
+    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000, seed=7),
     'hopper': Made(
         'mujoco_crossq',
         100_000,
@@ -75,7 +75,7 @@ def make(name: str, folder: Path) -> None:
     for kind, steps in runs.items():
         path = folder / f'{name}_{kind}_run'
         if not path.exists():
-            words = f'train -c {made.config} --seed {SEED} --env-step {steps} --out {path}'.split()
+            words = f'train -c {made.config} --seed {made.seed} --env-step {steps} --out {path}'.split()
             options = ['policy.collect.collector.mark_episodes=true', 'env.stop_value=never']
             run(*words, *options, *made.options)
     expert, medium = (folder / f'{name}_{kind}_run' for kind in runs)
@@ -125,7 +125,7 @@ def ready(name: str, folder: Path = DATA) -> Path:
     if not path.exists():
         make(name.split('_')[0], folder)
     found = inspect_data(path)['sha256']
-    noted = json.loads(DATA_TABLE.read_text(encoding='utf-8'))[name]['sha256']
+    noted = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(name, {}).get('sha256', '')
     if found != noted:
         raise ConfigError(
             'these are other data than those that are noted',
@@ -146,7 +146,7 @@ def note(name: str, path: Path, made: Made) -> None:
     table[name] = {
         'env': found['env'],
         'config': made.config,
-        'seed': SEED,
+        'seed': made.seed,
         'rows': found['rows'],
         'episodes': found['episodes']['count'],
         'return': found['episodes']['return']['mean'],

@@ -97,13 +97,13 @@ class Row:
         """Hash of everything that a result depends on, apart from the seed and the code."""
         facts = [PROTOCOL, *self.sections, *self.overrides, self.episodes, self.budget, self.ends_at_goal]
         if self.data:
-            facts.append(self.recorded['sha256'])
+            facts.append(self.recorded.get('sha256'))
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     @property
     def recorded(self) -> dict[str, Any]:
-        """What is known about its data set."""
-        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8'))[self.data]
+        """What is known about its data set; empty until it is made."""
+        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(self.data, {})
         return found
 
     @property
