@@ -1,8 +1,8 @@
-"""PPO from a replay buffer on Hopper-v4 through EnvPool: return 2980.2, seeds 0-2 (worst 2091.8), 2,007,040 env steps, 284 s of CPU time."""
+"""PPO from a replay buffer on Hopper-v4 through EnvPool: return 3450.0, seeds 0-2 (worst 3302.9), 3,006,464 env steps, 375 s of CPU time."""
 
 main_config = dict(
     exp_name='hopper_ppo_offpolicy',
-    max_env_step=2_000_000,
+    max_env_step=3_000_000,
     env=dict(
         env_id='Hopper-v4',
         collector_env_num=64,
@@ -17,7 +17,7 @@ main_config = dict(
         learn=dict(
             update_per_collect=64,  # train iterations: each row is drawn eight times on average
             batch_size=1024,
-            learning_rate=dict(type='linear', start=5e-4, end=1e-5, decay=2_000_000),  # decay in env steps
+            learning_rate=dict(type='linear', start=5e-4, end=1e-5, decay=3_000_000),  # decay in env steps
             value_norm=True,
             entropy_weight=0.0,
         ),

@@ -1,8 +1,8 @@
-"""FQF on LunarLander-v3: return 155.5, seeds 0-2 (worst 32.0), 100,000 env steps, 390 s of CPU time."""
+"""FQF on LunarLander-v3: return 231.5, seeds 0-2 (worst 225.1), 150,184 env steps, 528 s of CPU time."""
 
 main_config = dict(
     exp_name='lunarlander_fqf',
-    max_env_step=100_000,
+    max_env_step=200_000,
     env=dict(
         env_id='LunarLander-v3',
         collector_env_num=8,
@@ -21,7 +21,7 @@ main_config = dict(
         learn=dict(
             update_per_collect=4,  # train iterations: one for every second env step
             batch_size=64,
-            learning_rate=dict(type='linear', start=1e-3, end=2e-4, decay=100_000),  # in env steps
+            learning_rate=dict(type='linear', start=1e-3, end=2e-4, decay=200_000),  # in env steps
             kappa=1.0,  # larger errors count linearly (Huber loss)
             target_update_freq=None,  # instead, the target follows a little after each iteration:
             target_theta=0.01,
