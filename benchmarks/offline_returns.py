@@ -24,13 +24,15 @@ from typing import Any
 os.environ['OMP_NUM_THREADS'] = '1'  # before torch is imported
 
 import numpy as np
-from peers.offline_episodes import returns
 
 from rlframe import config
 from rlframe.app.seeds import parse_seeds
 from rlframe.pipeline import SerialPipeline
 
 HERE = Path(__file__).parent
+sys.path.append(str(HERE / 'peers'))
+from offline_episodes import returns  # noqa: E402
+
 RECORDS = HERE / 'offline_returns.json'
 PEER = HERE / 'peers' / 'w15_offline_returns.py'
 PAGE = HERE.parent / 'docs' / 'how_to' / 'recorded_data.md'
