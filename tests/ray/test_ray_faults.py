@@ -37,4 +37,4 @@ def test_batches_that_the_object_store_cannot_hold_arrive_whole_and_leave_it(ray
             assert (obs == obs[:, :1]).all() and (next_obs[:, 0] == obs[:, 0] + 1).all()
             assert (np.diff(obs[:, 0]) == 1).all()
         assert sum(batch.nbytes() for batch in taken) > 2 * OPTIONS['object_store_memory']
-    assert wait_until(lambda: used() < 20e6, 30)
+    assert wait_until(lambda: used() < 20e6, 120)
