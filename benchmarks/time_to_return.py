@@ -169,21 +169,12 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def page(records: Sequence[Record]) -> str:
     """Returns the text of docs/time_to_return.md."""
-    text = markdown(HEADINGS, table(records))
-    shares = markdown(SHARE_HEADINGS, share_table(records))
+    parts = [HEAD.strip(), markdown(HEADINGS, table(records))]
+    if shares := share_table(records):
+        parts += [SHARES_HEAD, markdown(SHARE_HEADINGS, shares)]
     machines = ', '.join(sorted({r['where'] for r in records}))
-    return (
-        '\n\n'.join(
-            [
-                HEAD.strip(),
-                text,
-                SHARES_HEAD,
-                shares,
-                f'Machine: {machines}. `benchmarks/time_to_return.json` has every run.',
-            ]
-        )
-        + '\n'
-    )
+    parts.append(f'Machine: {machines}. `benchmarks/time_to_return.json` has every run.')
+    return '\n\n'.join(parts) + '\n'
 
 
 class Results:

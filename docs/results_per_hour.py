@@ -39,8 +39,8 @@ is estimated: the CPU time of the run times the share of its wall time until the
 | env | config | published | s to a third | s to two thirds | s to all | env steps to all | within an hour |
 | --- | --- | --- | --- | --- | --- | --- | --- |"""
 FOOT = """
-Rows whose published return is not above 0 are left out, as its thirds mean nothing. SB3's lines in the picture are those of the
-[time to the published return](time_to_return.md), which compares both sides on the same core.
+Rows whose published return is not above 0 are left out, as its thirds mean nothing. The
+[time to the published return](time_to_return.md) has some of them, beside SB3.
 """
 
 
