@@ -112,9 +112,7 @@ def person(spec: EnvSpec, say: Say, ask: Ask) -> EvalMode:
 
     def choose(obs: Array) -> int:
         mask = mask_of(obs[None])[0] if has_mask(spec.observation_space) else np.ones(count, np.bool_)
-        legal = (np.flatnonzero(mask) + first).tolist()
-        say(board_text(obs, legal, first, count))
-        return asked(legal, range(first, first + count), say, ask)
+        return chosen(obs, mask, first, say, ask)
 
     def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         actions = np.array([choose(row) for row in obs], space.dtype)
@@ -128,14 +126,25 @@ def person(spec: EnvSpec, say: Say, ask: Ask) -> EvalMode:
     return EvalMode(forward, ignore, get_attribute, ignore, dict, ignore)
 
 
-def asked(legal: list[int], actions: range, say: Say, ask: Ask) -> int:
-    """Asks a person for an action until it is a legal one."""
+def chosen(obs: Any, mask: Array, first: int, say: Say, ask: Ask, who: str = '') -> int:
+    """Shows a person an observation, and asks for an action until it is a legal one.
+
+    Args:
+        obs: The observation of one player, or of one agent.
+        mask: Whether each action is legal, bool [N].
+        first: The smallest action.
+        say: Shows lines of text.
+        ask: Returns the answer to a prompt.
+        who: Stands in front of the observation.
+    """
+    legal = (np.flatnonzero(mask) + first).tolist()
+    say(f'{who}{board_text(obs, legal, first, len(mask))}')
     choices = ', '.join(map(str, legal))
     while True:
         text = ask(f'your action ({choices}): ').strip()
         if text.lstrip('-').isdecimal() and int(text) in legal:
             return int(text)
-        is_action = text.lstrip('-').isdecimal() and int(text) in actions
+        is_action = text.lstrip('-').isdecimal() and first <= int(text) < first + len(mask)
         what = f'{text} is not legal now' if is_action else f'{text!r} is no action'
         say(f'{what}; choose one of {choices}')
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.app.play_game import Ask, Say, asked, board_text
+from rlframe.app.play_game import Ask, Say, chosen
 from rlframe.data.faces import EvalMode
-from rlframe.data.observation import ACTION_MASK
 from rlframe.data.team import OWN, PRESENT
 from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.envs.team_env import Team
 from rlframe.errors import ConfigError
+from rlframe.policy.parts.actions import mask_of
 from rlframe.registry import nearest
 
 
@@ -39,13 +39,10 @@ def seated(mode: EvalMode, env: Any, agent: str, say: Say, ask: Ask) -> EvalMode
         found: Batch = mode.forward(obs, env_id, **settings)
         if not obs[PRESENT][0, seat]:
             return found
-        allowed = np.ones(count, np.bool_)
-        if ACTION_MASK in (obs.dtype.names or ()):
-            allowed = obs[ACTION_MASK][0].reshape(len(space.nvec), -1)[seat].astype(np.bool_)
-        legal = (np.flatnonzero(allowed) + first).tolist()
-        say(f'{name} sees {board_text(obs[OWN][0, seat], legal, first, count)}')
+        masks = mask_of(obs)
+        mask = np.ones(count, np.bool_) if masks is None else masks[0].reshape(len(space.nvec), -1)[seat]
         action = found['action'].copy()
-        action[0, seat] = asked(legal, range(first, first + count), say, ask)
+        action[0, seat] = chosen(obs[OWN][0, seat], mask, first, say, ask, f'{name} sees ')
         return found.replace(action=action)
 
     return mode._replace(forward=forward)
