@@ -334,8 +334,7 @@ def _wrappers(spec: EnvSpec) -> list[Any]:
 
 def _varies(space: Space[Any]) -> bool:
     """Whether a space is of texts that differ, as MiniGrid's missions do if there are words to fill in."""
-    is_constant = type(space).__name__ == 'MissionSpace' and space.ordered_placeholders is None  # type: ignore[attr-defined]
-    return is_text(space) and not is_constant
+    return is_text(space) and getattr(space, 'ordered_placeholders', ()) is not None
 
 
 def _own_space(spec: EnvSpec) -> Space[Any]:

@@ -204,7 +204,9 @@ class Launcher(Place):
 
     def __init__(self, cfg: ExperimentConfig, server: Server, seats: Sequence[tuple[str, str]]) -> None:
         super().__init__(RoleWorker, names=[name for _, name in seats])
-        self.cfg, self.server, self.seats = cfg, server, seats
+        self.cfg = cfg
+        self.server = server
+        self.seats = seats
 
     @property
     def address(self) -> Any:
@@ -213,7 +215,9 @@ class Launcher(Place):
 
     def maker(self) -> Callable[[int, int], Any]:
         """Returns a function that creates a worker where it runs, from its rank and incarnation."""
-        cfg, seats, address = self.cfg, self.seats, self.address
+        cfg = self.cfg  # by itself, as what serves the transport cannot be sent
+        seats = self.seats
+        address = self.address
         return lambda rank, incarnation: make_worker(cfg, *seats[rank], address)
 
 
@@ -232,7 +236,7 @@ class ProcessLauncher(Launcher, ChildPlace):
 
 
 class Crew:
-    """The workers that a run starts; a supervisor replaces those that end before the run is over.
+    """Starts the workers of a run, and replaces those that end before the run does.
 
     Args:
         launcher: Their place.
@@ -268,14 +272,14 @@ class Crew:
         Raises:
             WorkerLostError: If one ended too often; with how it ended.
         """
-        # those that died, or left early
+        # workers that died or left early
         while (call := self._supervisor.poll()) is not None:
             how = call.lost or call.value or 'it ended before the run did'
             self._coordinator.lose(*self._seats[call.rank], how)
             if not call.lost:
                 self._supervisor.lose(call.rank, how)
             self._supervisor.ask(call.rank, 'run')
-        # those that do not answer
+        # workers that do not answer
         workers = self._coordinator.workers
         for rank, seat in enumerate(self._seats):
             if workers.lost_for(*seat) > self._grace:

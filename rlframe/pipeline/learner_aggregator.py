@@ -301,7 +301,7 @@ def _follower(
 
 
 def follow(policy: Policy, rank: int, size: int, store: str) -> None:
-    """Makes the updates of rank 0 until it ends; ``store`` is that of ``Ranks``."""
+    """Makes the updates of rank 0 until it ends; see ``Ranks`` for ``store``."""
     ranks = Ranks(rank, size, store, policy.device)
     forward = policy.learn_mode.forward
     ranks.attach(policy.update)

@@ -193,7 +193,8 @@ class ThreadPlace(Place):
         return [call for call in calls if call.ticket in answered]
 
     def answer(self, call: Call) -> Any:
-        if error := call.ticket.exception():
+        error = call.ticket.exception()
+        if error is not None:
             raise LostError(f'{type(error).__name__}: {error}')
         value = call.ticket.result()
         if call.method in self.kind.with_data:

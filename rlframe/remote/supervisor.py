@@ -48,9 +48,14 @@ class Limits(NamedTuple):
     def of(cls, options: Mapping[str, Any], call_seconds: float, section: str) -> Limits:
         """Returns those of options, such as ``start_timeout``, in a section of the config; '': they are arguments."""
         place = f'{section}.' if section else ''
-        where = f'{place}max_actor_restarts', f'{place}start_timeout'
-        start, restarts = options['start_timeout'], options['max_actor_restarts']
-        return cls(start, call_seconds, restarts, options['restart_window'], *where)
+        return cls(
+            start_seconds=options['start_timeout'],
+            call_seconds=call_seconds,
+            restarts=options['max_actor_restarts'],
+            window=options['restart_window'],
+            where=f'{place}max_actor_restarts',
+            where_start=f'{place}start_timeout',
+        )
 
 
 class Losses:

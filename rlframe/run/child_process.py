@@ -84,7 +84,7 @@ class ChildProcess:
         on_line: Called with each line that it prints, except empty ones, in a thread; returns something true if the
             line is a message to this process, which explains nothing about its end. None: it prints where this process does.
         fds: File descriptors that it inherits.
-        env: Its environment; None: that of this process.
+        env: Its environment variables; None: those of this process.
 
     Raises:
         WorkerLostError: If no process could be started.
@@ -101,7 +101,6 @@ class ChildProcess:
         env: Mapping[str, str] | None = None,
     ) -> None:
         self._last: deque[str] = deque(maxlen=LAST_LINES)
-        self._on_line = on_line
         hanging, self._lifeline = os.pipe()
         path = [place for place in sys.path if isinstance(place, str)]
         boot = BOOT.format(
@@ -124,21 +123,28 @@ class ChildProcess:
             os.close(hanging)
         self.pid = self._process.pid
         """Its process id, and that of its process group."""
-        self._reader = threading.Thread(target=self._read, name=f'rlframe-{name}', daemon=True)
-        self._reader.start()
+        self._reader: threading.Thread | None = None
+        if on_line is not None:
+            self._reader = threading.Thread(
+                target=self._read, args=(on_line,), name=f'rlframe-{name}', daemon=True
+            )
+            self._reader.start()
         if self._process.stdin is not None:
             with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
                 stdin.write(data)
 
-    def _read(self) -> None:
-        if self._on_line is None or self._process.stdout is None:
-            return
+    def _read(self, on_line: Callable[[str], object]) -> None:
+        assert self._process.stdout is not None  # a pipe
         with self._process.stdout as output:
             for line in output:
                 if text := line.decode('utf-8', 'replace').rstrip():
-                    is_message = self._on_line(text)
+                    is_message = on_line(text)
                     if not is_message:
                         self._last.append(text)
+
+    def _wait_for_output(self) -> None:
+        if self._reader is not None:
+            self._reader.join(READ_SECONDS)
 
     @property
     def ended(self) -> str | None:
@@ -148,7 +154,7 @@ class ChildProcess:
             return None
         if code == 0:
             return ''
-        self._reader.join(READ_SECONDS)
+        self._wait_for_output()
         if code < 0:
             return killed_by(-code)
         said = next((line for line in reversed(self._last) if line.startswith('rlframe: ')), '')
@@ -174,7 +180,7 @@ class ChildProcess:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(KILL_SECONDS)
-        self._reader.join(READ_SECONDS)
+        self._wait_for_output()
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -33,7 +33,9 @@ class ActorLauncher(Launcher, RayPlace):
     lifetime = {'max_restarts': 0, 'max_concurrency': THREADS}
 
     def maker(self) -> Callable[[int, int], Any]:
-        cfg, seats, address = self.cfg, self.seats, self.address
+        cfg = self.cfg
+        seats = self.seats
+        address = self.address
 
         def make(rank: int, incarnation: int) -> Any:
             if not ray.get_gpu_ids():

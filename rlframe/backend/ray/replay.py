@@ -82,10 +82,10 @@ class MakeShard:
 
     def __call__(self, rank: int, incarnation: int) -> IBuffer:
         """Creates the buffer, which draws nothing itself."""
-        buffer: Any = self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
+        buffer: IBuffer = self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
         if self._goals is not None:
-            buffer.hindsight.goals = self._goals
-        return buffer  # type: ignore[no-any-return]
+            buffer.hindsight.goals = self._goals  # type: ignore[attr-defined]  # the config was checked: it has hindsight
+        return buffer
 
 
 class ShardWorker(Worker):
