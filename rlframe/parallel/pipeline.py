@@ -391,12 +391,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             self.writer.flush()
 
     def _watch(self, after_tick: Callable[[ParallelPipeline], bool] | None) -> None:
-        last = monotonic()
         while not self.coordinator.system_shutdown_flag:
-            now = monotonic()
-            if now - last > 1.0:  # this process was frozen, so it received no message
-                self.coordinator.workers.excuse(now - last)
-            last = now
             if self.crew is not None:
                 self.crew.look()
             self.coordinator.check()

@@ -13,7 +13,7 @@ from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
-from rlframe.parallel.coordinator.workers import Worker, WorkerTable, check_same
+from rlframe.parallel.coordinator.workers import AwakeClock, Worker, WorkerTable, check_same
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import Server
 from rlframe.parallel.transport.base import Envelope, Reply
@@ -23,8 +23,6 @@ from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
 
-LONG = 1.0
-"""Seconds of a request that are added to the deadlines of all workers, as their messages had to wait."""
 PARTS_AHEAD = 4
 """Parts of data that collectors may be ahead of the learner, by default."""
 STATE: Schema = {
@@ -55,7 +53,8 @@ class Coordinator(Configurable):
         name: Name of the policy that is trained, and of its data.
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
             not compared.
-        clock: Returns seconds that never go back.
+        clock: Returns seconds that never go back. None: the computer's, and deadlines of workers do not run on while this
+            process is frozen.
 
     Raises:
         ConfigError: If ``cfg`` has options of the coordinator outside of the section ``parallel.coordinator``.
@@ -74,7 +73,7 @@ class Coordinator(Configurable):
         progress: Progress | None = None,
         name: str = 'main',
         fingerprint: str = '',
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         cfg = cfg or {}
         if own := sorted(cfg.keys() & self.config_fields().keys()):
@@ -85,7 +84,7 @@ class Coordinator(Configurable):
         commander = assembly.make_commander(cfg) if commander is None else commander
         data = assembly.make_data(cfg) if data is None else data
         self.server, self._fingerprint = server, fingerprint
-        self.workers = WorkerTable(self._cfg.worker_deadline, clock)
+        self.workers = WorkerTable(self._cfg.worker_deadline, clock or AwakeClock())
         """The present workers."""
         self.lock = threading.RLock()
         """Held while a request is answered."""
@@ -95,10 +94,10 @@ class Coordinator(Configurable):
         self.commander, self.data, self.name = commander, data, name
         self.progress = progress if progress is not None else Progress()
         """Counters of the experiment."""
-        self._clock = clock
-        self._began = clock()
+        self._clock = clock or monotonic
+        self._began = self._clock()
         self._seconds = 0.0
-        self._state_at = clock()
+        self._state_at = self._clock()
         self.weights: dict[str, Version] = {}
         """Newest weights of each policy, and under ``state_name`` the last state of the learner."""
         self.received = self.pushed = self.dropped = 0
@@ -154,7 +153,7 @@ class Coordinator(Configurable):
         self.reason = self.reason or reason
 
     def check(self) -> None:
-        """Removes silent workers and looks whether training goes on; to be called about once a second.
+        """Removes silent workers and looks whether training goes on; to be called once a second or more often.
 
         Raises:
             WorkerLostError: If a role has had no worker for too long.
@@ -232,7 +231,6 @@ class Coordinator(Configurable):
         """
         with self.lock:
             message = envelope.message
-            start = monotonic()
             try:
                 if isinstance(message, m.Join):
                     check_same(message, self._fingerprint)
@@ -249,9 +247,6 @@ class Coordinator(Configurable):
             except BaseException as error:
                 self.failure = error
                 raise
-            finally:
-                if (seconds := monotonic() - start) > LONG:  # a checkpoint, for example
-                    self.workers.excuse(seconds)
 
     def raise_failure(self) -> None:
         """Raises what a request raised that was no fault of its sender, if one did."""

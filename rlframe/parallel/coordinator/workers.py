@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import threading
 from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any
@@ -14,6 +15,33 @@ from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.messages import Join
 from rlframe.utils import schema
 from rlframe.utils.schema import COUNT, TEXT, Schema, check_state
+
+LONGEST_STEP = 2.0
+"""Seconds between two looks at an ``AwakeClock``; after a longer time this process was frozen or busy."""
+
+
+class AwakeClock:
+    """Seconds in which this process could receive messages.
+
+    It stands still while the process is frozen, or busy with a checkpoint, so that no worker counts as lost for that. One
+    has to look at it more often than every ``LONGEST_STEP`` seconds.
+
+    Args:
+        clock: Returns seconds that never go back.
+    """
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._last, self._left_out = clock(), 0.0
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            now = self._clock()
+            if now - self._last > LONGEST_STEP:
+                self._left_out += now - self._last
+            self._last = now
+            return now - self._left_out
 
 
 @dataclasses.dataclass
@@ -49,7 +77,7 @@ class Worker:
 class WorkerTable:
     """Knows who takes part. A worker that is silent for longer than the deadline, in seconds, counts as lost."""
 
-    def __init__(self, deadline: float, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, deadline: float, clock: Callable[[], float]) -> None:
         self.deadline, self._clock = deadline, clock
         self.by_id: dict[str, Worker] = {}
         """The present workers."""
@@ -145,11 +173,6 @@ class WorkerTable:
         """Takes note of a task that a worker got."""
         worker.task = task
         worker.moved = self._clock()
-
-    def excuse(self, seconds: float) -> None:
-        """Extends all deadlines by a time in which no message could be received."""
-        for worker in self.by_id.values():
-            worker.heard, worker.moved = worker.heard + seconds, worker.moved + seconds
 
     def leave(self, worker: str, cause: str = '') -> Worker | None:
         """Removes a worker; with a cause, as one that was lost."""

@@ -18,6 +18,7 @@ from rlframe.errors import NotJoinedError, RequestRefusedError, WorkerLostError
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
+from rlframe.parallel.coordinator.workers import AwakeClock, WorkerTable
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import InProcessServer
 from rlframe.run.progress import Progress
@@ -302,14 +303,12 @@ def test_a_role_whose_worker_is_on_its_way_has_no_deadline_until_it_has_come_and
     experiment.join('collector', 'c')
     coordinator.expect('learner', 'l'), coordinator.expect('collector', 'c')
     experiment.clock.now = 1000.0
-    coordinator.workers.excuse(1000.0)
     coordinator.check()
     learner = experiment.join('learner', 'l')
     coordinator.expect('learner', 'l')
     learner(m.Farewell('enough', 0))
     coordinator.check()
     experiment.clock.now = 1061.0
-    coordinator.workers.excuse(61.0)
     with pytest.raises(WorkerLostError, match='no learner for 61 s'):
         coordinator.check()
 
@@ -473,16 +472,17 @@ def test_a_learner_that_makes_no_update_of_data_that_it_has_is_lost(has_data: bo
     assert lost == (['learner l (pid 7 on here): no update for 5 s'] if has_data else [])
 
 
-def test_time_in_which_nobody_could_be_heard_is_added_to_all_deadlines() -> None:
-    experiment = Experiment(worker_deadline=10.0, stall_deadline=10.0)
-    learning(experiment)
-    experiment.clock.now = 11.0
-    experiment.coordinator.workers.excuse(5.0)
-    experiment.coordinator.check()
-    assert experiment.coordinator.workers.by_id
-    experiment.clock.now = 16.0
-    experiment.coordinator.check()
-    assert not experiment.coordinator.workers.by_id
+def test_the_deadline_of_a_worker_does_not_run_on_while_the_coordinator_is_frozen() -> None:
+    clock = Clock()
+    table = WorkerTable(10.0, AwakeClock(clock))
+    worker = table.join(m.Join('collector', 'c', 'version', 'same', 7, 'here'))
+    for seconds in (0.5, 60.0, 0.5, 9.0, 1000.0):  # a gap between any two looks
+        clock.now += seconds
+        assert not table.late(stall_deadline=10.0)
+    for _ in range(10):
+        clock.now += 1.0
+        late = table.late(stall_deadline=10.0)
+    assert late == [(worker, True)]
 
 
 def test_a_spare_state_is_kept_for_the_next_learner_and_is_no_checkpoint() -> None:
