@@ -32,7 +32,8 @@ class AwakeClock:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._last, self._left_out = clock(), 0.0
+        self._last = clock()
+        self._left_out = 0.0
         self._lock = threading.Lock()
 
     def __call__(self) -> float:
