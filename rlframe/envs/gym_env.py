@@ -36,6 +36,7 @@ EXTRAS = {
     'popgym': 'popgym',
     'mpe2': 'mpe2',
     'lbforaging': 'lbforaging',
+    'overcooked': 'overcooked',
     'mo_gymnasium': 'mo-gymnasium',
     'shimmy': 'dm-control',
     'vizdoom': 'vizdoom',

@@ -118,11 +118,33 @@ class Team(Env):
         self._parts = parts
         self.observation_space = spaces.Dict(parts, sort_keys=False)
         self._returns = np.zeros(count)
+        self._given: dict[str, Any] = {}  # attributes of the game that were set
 
     @property
     def live_games(self) -> list[Any]:
         """The game, in a list."""
         return [self.running.game]
+
+    # attributes of the game, such as a level, which env.schedule sets
+
+    def has_wrapper_attr(self, name: str) -> bool:
+        return hasattr(self._owner(name), name)
+
+    def get_wrapper_attr(self, name: str) -> Any:
+        return getattr(self._owner(name), name)
+
+    def set_wrapper_attr(self, name: str, value: Any, *, force: bool = True) -> bool:
+        owner = self._owner(name)
+        if owner is self:
+            return super().set_wrapper_attr(name, value, force=force)
+        setattr(owner, name, value)
+        self._given[name] = value
+        return True
+
+    def _owner(self, name: str) -> Any:
+        """Returns the game if it alone has a public attribute, which is no method, else the team."""
+        value = None if name.startswith('_') else getattr(self.running.game, name, None)
+        return self if hasattr(self, name) or value is None or callable(value) else self.running.game
 
     def _state_space(self, game: Any) -> Any:
         """Returns the space of the state of the game or, if it has none, of what all agents see."""
@@ -244,16 +266,20 @@ class Team(Env):
         self.running.game.close()
 
     def get_state(self) -> dict[str, Any]:
-        """Returns the seed and the moves of the game, and the state of the generator of seeds."""
+        """Returns the seed and the moves of the game, its attributes that were set, and the state of the generator of seeds."""
         running = self.running
         return {
             'rng': self.np_random.bit_generator.state,
             'seed': running.seed,
             'moves': np.array(running.moves),
+            'given': dict(self._given),
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
         """Replays the moves of the game: exact only if the seed given to ``reset`` determines all randomness."""
+        for name, value in state.get('given', {}).items():
+            if self._owner(name) is not self:
+                self.set_wrapper_attr(name, value)
         self._begin(int(state['seed']))
         for action in state['moves']:
             self._move(action)

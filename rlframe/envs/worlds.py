@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 else:
     gym = LazyModule('gymnasium')
 
-PETTINGZOO, AGENTS, TEAM = 'pettingzoo', 'agents', 'team'
+PETTINGZOO, AGENTS, TEAM, OVERCOOKED = 'pettingzoo', 'agents', 'team', 'overcooked'
 """Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
 TEAM_ENV = 'rlframe.envs.team_env:Team'
 """Id of the env that is a team."""
 FOR_AGENTS = ('lbforaging',)
 """Modules of ``MODULES`` whose envs have several agents."""
+
+
+SHAPING = dict(shaping=dict(type='linear', start=1.0, end=0.0, decay=1_000_000))
+"""Schedule of the additional rewards for cooks: without them, soup is not found."""
 
 
 class World(NamedTuple):
@@ -67,8 +71,8 @@ def find_world(env: Any, manager: str | None = None) -> World:
 
     Args:
         env: An id with or without the name of its world (``envpool:ID``, ``pettingzoo:ID``, ``module:ID``,
-            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows, ``team:MODULE`` of one whose steps are rows), a
-            class or a factory. An id alone is looked up in
+            ``module:Class``; ``agents:MODULE`` of a game whose agents are rows, ``team:MODULE`` of one whose steps are rows;
+            ``overcooked:KITCHEN``), a class or a factory. An id alone is looked up in
             Gymnasium first, then in the packages that are known to add such ids, then in EnvPool, then in PettingZoo.
         manager: Name of the env manager that the user has chosen; None: the default.
 
@@ -86,6 +90,9 @@ def find_world(env: Any, manager: str | None = None) -> World:
         return _agents(name)
     if world == TEAM and name:
         return _team(name, manager)
+    if world == OVERCOOKED and name:
+        kitchen = {'game': 'rlframe.envs.overcooked_game', 'layout': name}
+        return World(TEAM_ENV, manager=manager, options={'kwargs': kitchen, 'schedule': SHAPING})
     module = module_of(env)
     if module in FOR_AGENTS and is_installed(module):
         return _agents(f'{module}:{env}')

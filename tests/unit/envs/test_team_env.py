@@ -50,6 +50,16 @@ class Rivals(Meeting):
         return obs, {'a': first, 'b': -first / 2, 'c': -first / 2}, *rest
 
 
+class Paid(Meeting):
+    """Pays more where a schedule says so."""
+
+    pay = 1.0
+
+    def step(self, actions: dict[str, int]) -> Any:
+        obs, reward, *rest = super().step(actions)
+        return obs, {agent: self.pay * own for agent, own in reward.items()}, *rest
+
+
 class Drawn(Crowd):
     """Draws a grey picture."""
 
@@ -266,3 +276,37 @@ def test_the_check_of_a_team_says_that_agents_are_paid_differently() -> None:
 
 def test_without_a_name_the_policy_of_a_team_is_mappo() -> None:
     assert starting_config('team:agent_games')[1].policy.type == 'mappo'
+
+
+def test_a_schedule_sets_what_a_game_has_and_a_checkpoint_keeps_it() -> None:
+    def step(env: Team) -> float:
+        return env.step(np.full(3, env.running.game._place))[1]
+
+    one = Team('test_team_env:Paid')
+    assert (
+        one.has_wrapper_attr('pay')
+        and not one.has_wrapper_attr('_length')
+        and not one.has_wrapper_attr('close_')
+    )
+    one.set_wrapper_attr('pay', 2.0)
+    one.reset(seed=0)
+    assert one.get_wrapper_attr('pay') == 2.0 and step(one) == 6.0
+    other = Team('test_team_env:Paid')
+    other.set_state(one.get_state())
+    assert other.returns() == one.returns() and step(other) == step(one) == 6.0
+
+
+def test_cooks_earn_20_for_a_soup_and_more_while_they_are_shown_how() -> None:
+    pytest.importorskip('overcooked')
+    north, south, east, west, stay, interact = range(6)
+    # the first cook fetches three onions and a dish, waits, and serves; the other one stays
+    onion = [west, interact, east, north, interact, west]
+    dish = [south, south, interact, north, east, north, *[stay] * 20, interact]
+    moves = [north, *onion * 3, *dish, south, east, south, interact]
+    for shaping, earned in ((0.0, 20.0), (1.0, 20.0 + 3 * 3 + 3 + 5)):
+        env = Team('rlframe.envs.overcooked_game', old_dynamics=True, shaping=shaping)
+        env.reset(seed=0)
+        rewards = [env.step(np.array([move, stay]))[1] for move in moves]
+        assert sum(rewards) == earned
+    with raises(ConfigError):
+        Team('rlframe.envs.overcooked_game', layout='cramped_rom')
