@@ -32,7 +32,7 @@ class Overcooked:
         kwargs: Options of the kitchen, such as ``old_dynamics=True``: a pot with three onions cooks by itself.
 
     Raises:
-        ConfigError: If there is no such kitchen.
+        ConfigError: If there is no such kitchen, or it is not for two.
 
     Source:
         Carroll et al., On the Utility of Learning about Humans for Human-AI Coordination (2019), section 4 and appendix.
@@ -55,12 +55,19 @@ class Overcooked:
                 'no such kitchen',
                 where='env.kwargs.layout',
                 got=layout,
-                expected=f'one of {names}',
+                expected='one of those that rlframe list env overcooked names',
                 remedy=nearest(layout, names).strip(),
             )
-        self.horizon, self.shaping, self.render_mode = horizon, shaping, render_mode
+        self.horizon, self.shaping = horizon, shaping
+        self.render_mode = render_mode
         self.kitchen = OvercookedGridworld.from_layout_name(layout, **kwargs)
         """The rules."""
+        if self.kitchen.num_players != len(self.possible_agents):
+            raise ConfigError(
+                'a kitchen for two cooks is needed',
+                where='env.kwargs.layout',
+                got=f'{layout}, which has {self.kitchen.num_players}',
+            )
         size = int(np.prod(self.kitchen.lossless_state_encoding_shape))
         self.state_space = spaces.Box(0, np.inf, (size,), np.float32)
         self.agents: list[str] = []

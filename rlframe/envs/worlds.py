@@ -172,7 +172,7 @@ class Family(NamedTuple):
 
     name: str
     prefix: str
-    """Prefix of an id: nothing, ``envpool:``, ``pettingzoo:``, or a module that registers it."""
+    """Prefix of an id: nothing, ``envpool:``, ``pettingzoo:``, ``overcooked:``, or a module that registers it."""
     ids: list[str]
 
 
@@ -196,6 +196,10 @@ def installed() -> list[Family]:
         found.setdefault((f'EnvPool {pool_manager.family_of(task)}', f'{ENVPOOL}:'), []).append(task)
     for game in _games():
         found.setdefault((f'PettingZoo {game.partition(".")[0]}', f'{PETTINGZOO}:'), []).append(game)
+    if is_installed(OVERCOOKED):
+        from rlframe.envs.overcooked_game import layouts
+
+        found[OVERCOOKED, f'{OVERCOOKED}:'] = layouts()
     return [Family(name, prefix, sorted(ids)) for (name, prefix), ids in found.items()]
 
 

@@ -308,5 +308,6 @@ def test_cooks_earn_20_for_a_soup_and_more_while_they_are_shown_how() -> None:
         env.reset(seed=0)
         rewards = [env.step(np.array([move, stay]))[1] for move in moves]
         assert sum(rewards) == earned
-    with raises(ConfigError):
-        Team('rlframe.envs.overcooked_game', layout='cramped_rom')
+    for layout in ('cramped_rom', 'cramped_room_single'):
+        with raises(ConfigError):
+            Team('rlframe.envs.overcooked_game', layout=layout)
