@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,8 +19,17 @@ sys.path.append(str(HERE / 'peers'))
 from return_pairs import pair_of  # noqa: E402
 from until_return import UntilReturn  # noqa: E402
 
+import rlframe.envs.own_envs  # noqa: E402, F401  registers them
 from rlframe.config import compile_config, read_config  # noqa: E402
+from rlframe.data.observation import pack  # noqa: E402
 from rlframe.pipeline import SerialPipeline  # noqa: E402
+
+
+def act(pipeline: SerialPipeline, rows: list[Any]) -> Any:
+    """Returns the best actions for a list of observations."""
+    space = pipeline.policy.spec.observation_space
+    obs = np.stack([pack(space, row) for row in rows])
+    return pipeline.policy.eval_mode.forward(obs, np.arange(len(rows)))['action']
 
 
 def main(name: str, seed: int, env_steps: int | None = None) -> None:
@@ -31,7 +41,7 @@ def main(name: str, seed: int, env_steps: int | None = None) -> None:
         pair.published,
         pair.every,
         seed,
-        lambda obs: pipelines[0].policy.eval_mode.forward(obs, np.arange(len(obs)))['action'],
+        lambda rows: act(pipelines[0], rows),
         pair.cpu_seconds,
     )
     main_config, create_config = read_config(HERE.parent / 'configs' / pair.file)

@@ -19,12 +19,12 @@ def mean_return(envs: Sequence[Any], seeds: Sequence[int], act: Callable[[Any], 
     Args:
         envs: The envs.
         seeds: The seed of each.
-        act: Returns actions for a batch of observations.
+        act: Returns actions for a list of observations.
     """
     obs = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
     running, returns = list(range(len(envs))), np.zeros(len(envs))
     while running:
-        actions = act(np.stack([obs[i] for i in running]))
+        actions = act([obs[i] for i in running])
         going = []
         for i, action in zip(running, actions, strict=True):
             obs[i], reward, terminated, truncated, _ = envs[i].step(action)
@@ -43,7 +43,7 @@ class UntilReturn:
         goal: Mean return to be reached.
         every: Env steps of training between two looks.
         seed: Of the run; both sides play the same episodes in their k-th look.
-        act: The best actions for a batch of observations.
+        act: The best actions for a list of observations.
         cpu_seconds: CPU seconds, without those of looks, after which training ends.
     """
 

@@ -8,10 +8,13 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from gymnasium import spaces
 
 warnings.filterwarnings('ignore')
 sys.path.append(str(Path(__file__).parents[1]))
+import bit_flip_env  # noqa: E402, F401  registers it
 import stable_baselines3  # noqa: E402
 from return_pairs import Pair, pair_of  # noqa: E402
 from stable_baselines3.common.callbacks import BaseCallback  # noqa: E402
@@ -39,6 +42,13 @@ def scheduled(value: Any) -> Any:
     return lambda remaining: remaining * start
 
 
+def stacked(rows: list[Any]) -> Any:
+    """Returns observations as columns, by name if they have parts."""
+    if isinstance(rows[0], dict):
+        return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return np.stack(rows)
+
+
 def make_model(pair: Pair, seed: int) -> Any:
     """Makes model and envs as rl-zoo3 does; the logger writes nothing."""
     options = {name: scheduled(value) for name, value in pair.zoo.items()}
@@ -52,7 +62,11 @@ def make_model(pair: Pair, seed: int) -> Any:
         from sb3_contrib import QRDQN as algorithm  # noqa: N811
     else:
         algorithm = getattr(stable_baselines3, pair.algorithm)
-    return algorithm('MlpPolicy', env, seed=seed, device='cpu', **options)
+    if 'hindsight' in options:
+        options['replay_buffer_class'] = stable_baselines3.HerReplayBuffer
+        options['replay_buffer_kwargs'] = options.pop('hindsight')
+    policy = 'MultiInputPolicy' if isinstance(env.observation_space, spaces.Dict) else 'MlpPolicy'
+    return algorithm(policy, env, seed=seed, device='cpu', **options)
 
 
 def main(name: str, seed: int, env_steps: int | None = None) -> None:
@@ -60,7 +74,8 @@ def main(name: str, seed: int, env_steps: int | None = None) -> None:
     torch.set_num_threads(1)
     pair, models = pair_of(name), []
 
-    def act(obs: Any) -> Any:
+    def act(rows: list[Any]) -> Any:
+        obs = stacked(rows)
         normalizer = models[0].get_vec_normalize_env()
         seen = obs if normalizer is None else normalizer.normalize_obs(obs)
         return models[0].predict(seen, deterministic=True)[0]
