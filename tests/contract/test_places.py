@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fault_envs import wait_until
-from place_workers import echo
+from place_workers import echo, parts
 from ray_runs import is_alive
 
 from rlframe.errors import SerializationError, WorkerLostError
@@ -21,10 +21,6 @@ from rlframe.remote.supervisor import Limits, Losses, Supervisor
 
 MANY = 2**22
 """Bytes that no pipe or socket holds at once."""
-
-
-def parts(rank: int, incarnation: int) -> Any:
-    return rank
 
 
 def place_of(kind: str) -> Place:
