@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import shutil
@@ -87,6 +88,16 @@ def small_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return make_small_run()
     finally:
         os.chdir(before)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, Any, Any]:
+    """Keeps the garbage collector away from the tests and modules: they stay, and to visit them again and again takes seconds."""
+    gc.disable()
+    result = yield
+    gc.freeze()
+    gc.enable()
+    return result
 
 
 @pytest.hookimpl(wrapper=True)

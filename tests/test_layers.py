@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 from rlframe import registry as registries
 
@@ -96,6 +99,13 @@ def parsed(path: Path) -> list[ast.AST]:
     return list(ast.walk(ast.parse(path.read_text(encoding='utf-8'))))
 
 
+@pytest.fixture(scope='module', autouse=True)
+def nodes_are_forgotten() -> Iterator[None]:
+    """Drops a million objects, which would make the garbage collector slow in the tests of other modules."""
+    yield
+    parsed.cache_clear()
+
+
 def module_of(path: Path) -> str:
     parts = path.relative_to(ROOT).with_suffix('').parts
     return '.'.join(parts[:-1] if parts[-1] == '__init__' else parts)
@@ -140,9 +150,11 @@ def stubbed(path: Path) -> dict[str, str]:
     return found
 
 
-STUBS = {
-    name: origin for path in sorted(ROOT.rglob('__init__.pyi')) for name, origin in stubbed(path).items()
-}
+@cache
+def stubs() -> dict[str, str]:
+    """Returns what ``stubbed`` does for all packages together."""
+    paths = sorted(ROOT.rglob('__init__.pyi'))
+    return {name: origin for path in paths for name, origin in stubbed(path).items()}
 
 
 def needed(path: Path) -> set[str]:
@@ -151,19 +163,22 @@ def needed(path: Path) -> set[str]:
     for name in imported(path):
         package, _, module = name.partition('.')
         if package == 'rlframe':
-            while module in STUBS:
-                module = STUBS[module]
+            while module in stubs():
+                module = stubs()[module]
             while module not in MODULES:
                 module = module.rpartition('.')[0]
             found.add(module)
     return found - {module_of(path)}
 
 
-GRAPH = {module: needed(path) for module, path in MODULES.items()}
+@cache
+def graph() -> dict[str, set[str]]:
+    """Returns which modules each module needs."""
+    return {module: needed(path) for module, path in MODULES.items()}
 
 
 def test_rooms_import_downwards_only() -> None:
-    for module, others in GRAPH.items():
+    for module, others in graph().items():
         for other in others:
             here, there = room_of(module), room_of(other)
             assert there == here or there in MAY_IMPORT[here], f'{module} imports {other}'
@@ -204,7 +219,7 @@ def test_rooms_look_up_by_name_only_what_they_may_import_or_say_why() -> None:
 
 
 def test_no_module_imports_itself_by_way_of_others() -> None:
-    left = dict(GRAPH)
+    left = dict(graph())
     while ends := [module for module, others in left.items() if not others & left.keys()]:
         for module in ends:
             del left[module]

@@ -15,7 +15,6 @@ from fault_envs import wait_until
 from goal_rows import Equal, episode
 from ray_runs import RAY, is_alive, train_to
 from runs import CASES, ROOT, assert_same_end, differences, every, killed_and_straight
-from scipy import stats
 
 from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, shard_options
 from rlframe.backend.ray.pool import ActorPool
@@ -113,6 +112,8 @@ def test_one_shard_returns_the_bits_of_the_buffer_in_this_process(sharded: Make)
 def test_shards_are_drawn_from_as_often_as_one_buffer_and_with_its_weights(
     sharded: Make, normalization: str
 ) -> None:
+    from scipy import stats
+
     given: dict[str, Any] = {'is_normalization': normalization, 'anneal_step': 0}
     remote, here = sharded(3, **given), local(**given)
     for buffer in (remote, here):

@@ -10,7 +10,6 @@ import torch
 from error_texts import raises
 from gymnasium import spaces
 from test_graph import make, samples, updated
-from torch._dynamo.utils import counters
 
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
@@ -45,6 +44,8 @@ def weights(policy: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.slow
 def test_losses_and_weights_are_those_without_it() -> None:
+    from torch._dynamo.utils import counters
+
     kind = 'td3'
     plain, fast = make(kind), make(kind, compile=True)
     counters.clear()
