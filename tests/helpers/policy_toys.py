@@ -1,8 +1,8 @@
-"""What tests of updates learn from: specs, random transitions, and target networks that differ from the online ones."""
+"""What tests of updates need: specs, small policies, random transitions, and target networks that differ from the online ones."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,12 +10,31 @@ import torch
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
+from rlframe.policy import create_policy
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
 PLAIN: Any = EnvSpec(OBS, spaces.Discrete(4), name='Toy-v0')
+BOX: Any = EnvSpec(OBS, spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 MASKED: Any = EnvSpec(
     spaces.Dict(observation=OBS, action_mask=spaces.MultiBinary(4)), spaces.Discrete(4), name='Toy-v0'
 )
+
+
+def small(
+    kind: str, spec: Any = PLAIN, *, seed: int = 0, model: Mapping[str, Any] | None = None, **options: Any
+) -> Any:
+    """Creates a policy on the CPU, with a hidden layer of 8.
+
+    Args:
+        kind: Its name.
+        spec: Of its env.
+        seed: Of its weights, and of what is drawn from torch afterwards.
+        model: Options of its network, beside or in place of that layer.
+        options: Of the policy.
+    """
+    torch.manual_seed(seed)
+    sizes = {'encoder_hidden_size_list': [8]} | dict(model or {})
+    return create_policy({'type': kind, 'cuda': False, 'model': sizes} | options, spec, seed=seed)
 
 
 def random_rows(size: int = 6, seed: int = 0, actions: int | None = 4, **more: Any) -> Batch:

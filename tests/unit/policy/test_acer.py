@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from policy_toys import MASKED, PLAIN, apart, random_rows, random_sequences
+from policy_toys import MASKED, PLAIN, apart, random_rows, random_sequences, small
 
 from rlframe.data import Batch
 from rlframe.data.observation import zero_obs
-from rlframe.policy import create_policy
 
 Array = NDArray[Any]
 GAMMA, C, DELTA, BONUS = 0.9, 1.5, 0.05, 0.1
@@ -22,8 +21,7 @@ LENGTHS = [(0, 5, 'terminated'), (0, 3, 'truncated'), (0, 5, ''), (0, 1, 'termin
 
 def made(spec: Any = PLAIN, precision: str = 'fp32', **learn: Any) -> Any:
     learn = dict(c_clip_ratio=C, trust_region_value=DELTA, entropy_weight=BONUS) | learn
-    cfg = {'type': 'acer', 'cuda': False, 'precision': precision, 'learn': learn, 'discount_factor': GAMMA}
-    policy = create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, spec, seed=0)
+    policy = small('acer', spec, precision=precision, learn=learn, discount_factor=GAMMA)
     with torch.no_grad():
         list(policy.model.actor.parameters())[-2].mul_(200.0)  # probabilities that differ
     torch.manual_seed(0)

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import OBS, PLAIN, apart, random_rows
-
-from rlframe.data import EnvSpec
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+from policy_toys import BOX, PLAIN, apart, random_rows, small
 
 
-def made(kind: str, spec: EnvSpec = SPEC, model: Any = None, **learn: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8]} | (model or {})
-    return apart(create_policy({'type': kind, 'cuda': False, 'model': model, 'learn': learn}, spec, seed=0))
+def made(kind: str, spec: Any = BOX, model: Any = None, **learn: Any) -> Any:
+    return apart(small(kind, spec, model=model, learn=learn))
 
 
 def array(tensor: torch.Tensor) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_toys import OBS, apart, random_rows
+from policy_toys import OBS, apart, random_rows, small
 from zoo import Dials
 
 import rlframe
@@ -18,7 +18,6 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
 from rlframe.errors import ConfigWarning
 from rlframe.pipeline.build import make_factory
-from rlframe.policy import create_policy
 
 COUNTS, SIZE, GAMMA = [2, 3, 4], 6, 0.9
 SPEC: Any = EnvSpec(OBS, spaces.MultiDiscrete(COUNTS), name='Toy-v0')
@@ -26,14 +25,7 @@ IS = np.array([1, 0.5, 0.25, 1, 0.1, 0.7], np.float32)
 
 
 def made(spec: Any = SPEC, **cfg: Any) -> Any:
-    torch.manual_seed(0)
-    base = {
-        'type': 'bdq',
-        'cuda': False,
-        'discount_factor': GAMMA,
-        'model': {'encoder_hidden_size_list': [8]},
-    }
-    return apart(create_policy(base | cfg, spec, seed=0))
+    return apart(small('bdq', spec, discount_factor=GAMMA, **cfg))
 
 
 def batch() -> Batch:

@@ -4,23 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import MASKED, OBS, PLAIN, apart, random_rows
+from policy_toys import BOX, MASKED, PLAIN, apart, random_rows, small
 
-from rlframe.data import EnvSpec
 from rlframe.data.observation import zero_obs
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 
 
-def made(kind: str, spec: EnvSpec = SPEC, **learn: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8]}
-    return apart(create_policy({'type': kind, 'cuda': False, 'model': model, 'learn': learn}, spec, seed=0))
+def made(kind: str, spec: Any = BOX, **learn: Any) -> Any:
+    return apart(small(kind, spec, learn=learn))
 
 
 def logsumexp(value: np.ndarray) -> np.ndarray:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from policy_toys import OBS, apart, random_rows
+from policy_toys import BOX, apart, random_rows, small
 
-from rlframe.data import Batch, EnvSpec
-from rlframe.policy import create_policy
+from rlframe.data import Batch
 
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 SIZE, LOW, HIGH, ATOMS = 6, -2.0, 3.0, 6
 SUPPORT = np.linspace(LOW, HIGH, ATOMS)
 IS = np.array([1, 0.5, 0.25, 1, 0.1, 0.7], np.float32)
@@ -20,9 +17,7 @@ VALUE_GAMMA = np.array([0.9, 0.81, 0.729, 0.9, 0.5, 0.2], np.float32)
 
 
 def made(**more: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8], 'v_min': LOW, 'v_max': HIGH, 'n_atom': ATOMS} | more
-    return apart(create_policy({'type': 'd4pg', 'cuda': False, 'model': model}, SPEC, seed=0))
+    return apart(small('d4pg', BOX, model={'v_min': LOW, 'v_max': HIGH, 'n_atom': ATOMS} | more))
 
 
 def batch() -> Batch:

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from error_texts import raises
-from policy_toys import OBS, PLAIN, apart, random_rows, random_sequences
+from policy_toys import BOX, PLAIN, apart, random_rows, random_sequences, small
 
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.policy import create_policy
 from rlframe.policy.parts.demos import large_margin
 from rlframe.policy.sqil import rewarded
 
-BOX = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 MARKS = np.array([True, True, False, False, True, False])
 
 
-def made(kind: str, spec: EnvSpec = PLAIN, **options: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8]} | options.pop('model', {})
-    return apart(create_policy({'type': kind, 'cuda': False, 'model': model, **options}, spec, seed=0))
+def made(kind: str, spec: Any = PLAIN, **options: Any) -> Any:
+    return apart(small(kind, spec, **options))
 
 
 def test_the_margin_is_to_the_best_of_the_other_actions() -> None:

@@ -11,19 +11,13 @@ import torch
 from error_texts import raises
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_toys import PLAIN, apart, random_rows
+from policy_toys import PLAIN, apart, random_rows, small
 
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.core import NoisyLinear
 from rlframe.policy import create_policy
 from rlframe.policy.parts.outputs import chosen, project, quantile_huber_loss
-
-
-def make(name: str, model: Any = None, **cfg: Any) -> Any:
-    torch.manual_seed(0)
-    cfg = {'type': name, 'cuda': False, 'model': {'encoder_hidden_size_list': [8], **(model or {})}, **cfg}
-    return create_policy(cfg, PLAIN, seed=0)
 
 
 def projected(probability: list[float], reward: float, discount: float, support: list[float]) -> list[float]:
@@ -141,7 +135,7 @@ def test_quantile_loss_and_its_derivative_are_those_of_the_formula(
 def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
     name: str, double: bool, nstep: int
 ) -> None:
-    policy = apart(make(name, double=double, discount_factor=0.9, nstep=nstep), 0.3)
+    policy = apart(small(name, double=double, discount_factor=0.9, nstep=nstep), 0.3)
     more = {'value_gamma': np.full(6, 0.9**nstep, np.float32)} if nstep > 1 else {}
     data = random_rows(**more)
     with torch.no_grad():
@@ -162,7 +156,7 @@ def test_target_takes_the_action_of_the_best_mean_and_nothing_behind_a_terminal(
 
 
 def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
-    policy = make('qrdqn', priority=True)
+    policy = small('qrdqn', priority=True)
     data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
@@ -173,7 +167,7 @@ def test_priority_of_qrdqn_is_the_distance_of_the_means() -> None:
 
 
 def test_priority_of_c51_is_the_divergence_of_what_it_says_from_its_target() -> None:
-    policy = make('c51', {'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
+    policy = small('c51', model={'v_min': -2.0, 'v_max': 2.0, 'n_atom': 9}, priority=True)
     data = random_rows()
     with torch.no_grad():
         rows = policy.columns(data)
@@ -204,7 +198,7 @@ def test_noise_has_the_declared_spread_and_none_is_drawn_in_evaluation() -> None
 
 
 def test_noisy_policy_explores_while_it_collects_and_not_while_it_is_evaluated() -> None:
-    policy = make('dqn', {'noisy': True})
+    policy = small('dqn', model={'noisy': True})
     obs, env_id = np.random.default_rng(0).normal(size=(64, 3)).astype(np.float32), np.arange(64)
     collected = [policy.collect_mode.forward(obs, env_id)['action'].tolist() for _ in range(5)]
     evaluated = [policy.eval_mode.forward(obs, env_id)['action'].tolist() for _ in range(5)]

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 from error_texts import raises
-from policy_toys import apart, random_rows
+from policy_toys import apart, random_rows, small
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.errors import CheckpointMismatchError, ConfigError, DeviceError
 from rlframe.model.q_net import QNet
-from rlframe.policy import create_policy
 from rlframe.policy.dqn import DQNPolicy, DQNUpdate
 from rlframe.policy.parts.outputs import chosen
 from rlframe.policy.update import Loss
@@ -30,9 +29,7 @@ def spec_of(actions: int = 4, start: int = 0, obs: Any = BOX) -> EnvSpec:
 
 
 def make(spec: EnvSpec | None = None, seed: int = 0, **cfg: Any) -> DQNPolicy:
-    torch.manual_seed(seed)
-    base = {'cuda': False, 'discount_factor': GAMMA, 'model': {'encoder_hidden_size_list': [8]}}
-    return create_policy({'type': 'dqn', **base, **cfg}, spec or spec_of(), seed=seed)
+    return small('dqn', spec or spec_of(), seed=seed, discount_factor=GAMMA, **cfg)
 
 
 def expected_target(policy: DQNPolicy, data: Batch, double: bool) -> list[float]:

@@ -5,26 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
 from error_texts import raises
-from policy_toys import OBS, apart, random_rows
+from policy_toys import BOX, apart, random_rows, small
 
 import rlframe
-from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.policy import create_policy
 
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 CRITICS, SIZE = 4, 6
 
 
 def made(kind: str = 'edac', **options: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8], 'activation': 'tanh', 'n_critic': CRITICS}
-    return create_policy({'type': kind, 'cuda': False, 'model': model, **options}, SPEC, seed=0)
+    return small(kind, BOX, model={'activation': 'tanh', 'n_critic': CRITICS}, **options)
 
 
 def slopes(policy: Any, rows: Any) -> np.ndarray:
@@ -81,7 +76,7 @@ def test_without_weight_it_is_sac_with_as_many_critics() -> None:
 
 def test_one_critic_has_none_to_differ_from() -> None:
     with raises(ConfigError):
-        create_policy({'type': 'edac', 'model': {'twin_critic': False, 'n_critic': None}}, SPEC)
+        create_policy({'type': 'edac', 'model': {'twin_critic': False, 'n_critic': None}}, BOX)
 
 
 @pytest.mark.slow

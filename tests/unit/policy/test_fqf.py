@@ -6,17 +6,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from policy_toys import PLAIN, apart, random_rows
-
-from rlframe.policy import create_policy
+from policy_toys import apart, random_rows, small
 
 ENTROPY = 0.3
 
 
 def made() -> Any:
-    model = {'encoder_hidden_size_list': [8], 'num_quantiles': 5}
     learn = {'entropy_weight': ENTROPY, 'learning_rate_fractions': 1e-2}
-    policy = create_policy({'type': 'fqf', 'cuda': False, 'model': model, 'learn': learn}, PLAIN, seed=0)
+    policy = small('fqf', model={'num_quantiles': 5}, learn=learn)
     assert np.allclose(policy.model.propose(torch.randn(2, 8))[2].detach(), 1 / 5), 'even in the beginning'
     policy.model.fractions.weight.detach().normal_(generator=torch.Generator().manual_seed(0))
     return apart(policy, 1.5)

@@ -8,24 +8,18 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_toys import OBS, apart, random_rows
+from policy_toys import OBS, apart, random_rows, small
 from test_pdqn import HYBRID, MASKED
 
 from rlframe.data import EnvSpec
 from rlframe.data.observation import zero_obs
-from rlframe.policy import create_policy
 
 KINDS = pytest.mark.parametrize('kind', ['ddpg', 'td3'])
 
 
-def made(kind: str, spec: Any = HYBRID, **options: Any) -> Any:
-    model = {'encoder_hidden_size_list': [8]}
-    return create_policy({'type': kind, 'cuda': False, 'model': model, **options}, spec, seed=0)
-
-
 @KINDS
 def test_the_choice_is_the_allowed_one_of_the_largest_score(kind: str) -> None:
-    policy, rows = made(kind, MASKED), zero_obs(MASKED.observation_space, 200)
+    policy, rows = small(kind, MASKED), zero_obs(MASKED.observation_space, 200)
     rng = np.random.default_rng(0)
     rows['observation'], rows['action_mask'] = rng.normal(size=(200, 3)), rng.integers(0, 2, (200, 3))
     rows['action_mask'][:, 1] = 1
@@ -43,7 +37,7 @@ def test_the_choice_is_the_allowed_one_of_the_largest_score(kind: str) -> None:
 
 @KINDS
 def test_rows_have_the_scores_that_were_acted_by_and_those_of_others_1_and_minus_1(kind: str) -> None:
-    policy, obs = made(kind), np.zeros((3, 3), np.float32)
+    policy, obs = small(kind, HYBRID), np.zeros((3, 3), np.float32)
 
     class Step:
         obs, reward = np.zeros((3, 3), np.float32), np.zeros(3)
@@ -61,7 +55,7 @@ def test_rows_have_the_scores_that_were_acted_by_and_those_of_others_1_and_minus
 
 
 def test_critics_value_scores_and_parameters_together() -> None:
-    policy = apart(made('ddpg', discount_factor=0.9), 0.3)
+    policy = apart(small('ddpg', HYBRID, discount_factor=0.9), 0.3)
     action = np.random.default_rng(2).uniform(-1, 1, (6, 5)).astype(np.float32)
     data = random_rows(6).replace(action=action)
     rows, target = policy.columns(data), policy.update.targets.network
@@ -77,7 +71,7 @@ def test_critics_value_scores_and_parameters_together() -> None:
 
 @pytest.mark.parametrize('action', [spaces.Box(-2, 6, (2,), np.float32), HYBRID.action_space])
 def test_random_actions_are_uniform(action: Any) -> None:
-    policy = made('ddpg', EnvSpec(OBS, action))
+    policy = small('ddpg', EnvSpec(OBS, action))
     obs = np.zeros((4000, 3), np.float32)
     drawn = policy.collect_mode.forward(obs, np.arange(4000), noise_sigma=0.0, eps=1.0)['action']
     low, high = (-2, 6) if isinstance(action, spaces.Box) else (-1, 3)

@@ -8,17 +8,15 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import OBS, random_rows
+from policy_toys import OBS, random_rows, small
 
 from rlframe.data import EnvSpec
-from rlframe.policy import create_policy
 
 SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-2, 2, (2,), np.float32), name='Toy-v0')
 
 
 def made(**learn: Any) -> Any:
-    model = {'encoder_hidden_size_list': [8]}
-    return create_policy({'type': 'ibc', 'cuda': False, 'model': model, 'learn': learn}, SPEC, seed=0)
+    return small('ibc', SPEC, learn=learn)
 
 
 def test_the_loss_is_the_likelihood_of_the_recorded_action_among_drawn_ones() -> None:

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import OBS, apart, random_rows
-
-from rlframe.data import EnvSpec
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+from policy_toys import BOX, apart, random_rows, small
 
 
 def made(**learn: Any) -> Any:
-    model = {'encoder_hidden_size_list': [8]}
-    return apart(create_policy({'type': 'iql', 'cuda': False, 'model': model, 'learn': learn}, SPEC, seed=0))
+    return apart(small('iql', BOX, learn=learn))
 
 
 def test_the_losses_are_those_of_the_paper() -> None:

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from policy_toys import MASKED, OBS, PLAIN, apart, random_rows, random_sequences
+from policy_toys import MASKED, OBS, PLAIN, apart, random_rows, random_sequences, small
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.observation import zero_obs
-from rlframe.policy import create_policy
 
 Array = NDArray[Any]
 BOX: Any = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
@@ -24,9 +23,8 @@ SPECS = pytest.mark.parametrize('spec', [BOX, PLAIN], ids=['continuous', 'discre
 
 def made(spec: Any = BOX, **options: Any) -> Any:
     learn = dict(target_update_freq=FREQ) | options.pop('learn', {})
-    cfg = dict(type='mrq', cuda=False, discount_factor=GAMMA, learn=learn, **options)
-    torch.manual_seed(0)
-    return apart(create_policy(cfg | dict(model=dict(encoder_hidden_size_list=[8, 8])), spec, seed=0), 0.3)
+    model = dict(encoder_hidden_size_list=[8, 8])
+    return apart(small('mrq', spec, model=model, discount_factor=GAMMA, learn=learn, **options), 0.3)
 
 
 def sequences(spec: Any = BOX) -> Batch:

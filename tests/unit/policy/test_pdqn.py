@@ -9,13 +9,12 @@ import pytest
 import torch
 from error_texts import raises
 from gymnasium import spaces
-from policy_toys import OBS, apart, random_rows
+from policy_toys import OBS, apart, random_rows, small
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.data.composite import by_rows
 from rlframe.data.observation import zero_obs
 from rlframe.errors import IncompatibleError
-from rlframe.policy import create_policy
 
 PARTS = (spaces.Box(-1, 3, (2,), np.float32), spaces.Discrete(3, start=5))
 HYBRID: Any = EnvSpec(OBS, by_rows(spaces.Tuple(PARTS)), name='Toy-v0')
@@ -29,9 +28,7 @@ OWN: Any = EnvSpec(
 
 
 def made(spec: EnvSpec = HYBRID, double: bool = True, **model: Any) -> Any:
-    sizes = {'encoder_hidden_size_list': [8]}
-    cfg = {'type': 'pdqn', 'cuda': False, 'discount_factor': 0.9, 'double': double, 'model': sizes | model}
-    return create_policy(cfg, spec, seed=0)
+    return small('pdqn', spec, model=model, discount_factor=0.9, double=double)
 
 
 def hybrid_rows(count: int = 6) -> Batch:

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policy_toys import PLAIN
+from policy_toys import small
 
 from rlframe.data import Batch
-from rlframe.policy import create_policy
 
 
 def made(**learn: Any) -> Any:
-    cfg = {'type': 'pg', 'cuda': False, 'learn': learn, 'collect': {'discount_factor': 0.5}}
-    return create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, PLAIN, seed=0)
+    return small('pg', learn=learn, collect={'discount_factor': 0.5})
 
 
 def block() -> Batch:

@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 import torch
 from fakes import config_pair
-from policy_toys import PLAIN, random_block
+from policy_toys import random_block, small
 from toys import toy
 
 from rlframe.config import compile_config
 from rlframe.data import Batch
 from rlframe.pipeline import SerialPipeline
-from rlframe.policy import create_policy
 
 
 def made(**learn: Any) -> Any:
-    cfg = {'type': 'ppg', 'cuda': False, 'learn': learn, 'model': {'encoder_hidden_size_list': [8]}}
-    return create_policy(cfg, PLAIN, seed=0)
+    return small('ppg', learn=learn)
 
 
 def moved(policy: Any) -> Any:

@@ -6,14 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from policy_toys import PLAIN, random_block
-
-from rlframe.policy import create_policy
+from policy_toys import random_block, small
 
 
 def made(**learn: Any) -> Any:
-    cfg = {'type': 'ppo_pg', 'cuda': False, 'learn': learn, 'collect': {'discount_factor': 0.5}}
-    return create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, PLAIN, seed=0)
+    return small('ppo_pg', learn=learn, collect={'discount_factor': 0.5})
 
 
 @pytest.mark.parametrize('norm', [True, False])

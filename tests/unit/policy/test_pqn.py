@@ -7,19 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policy_toys import MASKED, PLAIN, random_block
+from policy_toys import MASKED, PLAIN, random_block, small
 
 from rlframe.data import Batch, EnvSpec
-from rlframe.policy import create_policy
 
 GAMMA, LAMBDA = 0.9, 0.7
 
 
 def make(spec: EnvSpec = PLAIN, **cfg: Any) -> Any:
-    torch.manual_seed(0)
-    collect = {'q_lambda': LAMBDA, 'n_sample': 10}
-    own = {'type': 'pqn', 'cuda': False, 'discount_factor': GAMMA, 'collect': collect}
-    return create_policy({**own, 'model': {'encoder_hidden_size_list': [8]}, **cfg}, spec, seed=0)
+    return small('pqn', spec, discount_factor=GAMMA, collect={'q_lambda': LAMBDA, 'n_sample': 10}, **cfg)
 
 
 def block_of(spec: EnvSpec) -> Batch:

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 import torch
 from error_texts import raises
-from policy_toys import apart, random_rows
+from policy_toys import apart, random_rows, small
 from torch import nn
 
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.errors import NonFiniteError
 from rlframe.model.qac import squashed_gaussian
-from rlframe.policy import create_policy
 from rlframe.policy.qac import QACPolicy
 
 OBS = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
@@ -32,12 +31,10 @@ VALUE_GAMMA = np.array([0.9, 0.81, 0.729, 0.9, 0.5, 0.0], np.float32)
 
 def make(name: str, space: Any = None, seed: int = 0, **cfg: Any) -> QACPolicy:
     """Returns a policy whose target networks differ from the online ones."""
-    torch.manual_seed(seed)
-    base = {'cuda': False, 'discount_factor': GAMMA}
-    model = {'encoder_hidden_size_list': [8], 'activation': 'tanh'} | cfg.pop('model', {})
+    model = {'activation': 'tanh'} | cfg.pop('model', {})
     space = space or (FOUR if name == 'sac_discrete' else BOX)
     spec = EnvSpec(OBS, space, name='Toy-v0')
-    return apart(create_policy({'type': name, **base, 'model': model, **cfg}, spec, seed=seed))
+    return apart(small(name, spec, seed=seed, model=model, discount_factor=GAMMA, **cfg))
 
 
 def batch_of(name: str, seed: int = 0, **more: Any) -> Batch:

@@ -13,7 +13,7 @@ from fakes import ShuffledEnvManager, config_pair, counted_reward, counting_mana
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from memory import R2D2
-from policy_toys import PLAIN, apart, random_sequences
+from policy_toys import PLAIN, apart, random_sequences, small
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
@@ -27,10 +27,8 @@ GAMMA = 0.9
 
 
 def make(spec: EnvSpec = PLAIN, seed: int = 0, model: Any = None, **cfg: Any) -> R2D2Policy:
-    torch.manual_seed(seed)
-    own = dict(encoder_hidden_size_list=[8], lstm_hidden_size=5) | (model or {})
-    base = dict(cuda=False, discount_factor=GAMMA, model=own)
-    return create_policy({'type': 'r2d2', **base, **cfg}, spec, seed=seed)
+    own = dict(lstm_hidden_size=5) | (model or {})
+    return small('r2d2', spec, seed=seed, model=own, discount_factor=GAMMA, **cfg)
 
 
 LENGTHS = [

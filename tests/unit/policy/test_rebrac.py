@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import OBS, apart, random_rows
+from policy_toys import BOX, apart, random_rows, small
 
-from rlframe.data import Batch, EnvSpec
+from rlframe.data import Batch
 from rlframe.data.dataset import open_data
 from rlframe.data.episodes import with_next_action
 from rlframe.errors import ConfigError
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 
 
 def made(**learn: Any) -> Any:
-    torch.manual_seed(0)
-    model = {'encoder_hidden_size_list': [8]}
-    return apart(
-        create_policy({'type': 'rebrac', 'cuda': False, 'model': model, 'learn': learn}, SPEC, seed=0)
-    )
+    return apart(small('rebrac', BOX, learn=learn))
 
 
 def test_the_next_action_is_that_of_the_row_below_in_the_same_episode() -> None:

@@ -5,32 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
-from policy_toys import OBS
+from policy_toys import BOX, small
 
-from rlframe.data import Batch, EnvSpec
-from rlframe.policy import create_policy
+from rlframe.data import Batch
 from rlframe.policy.parts.outputs import smoothed
 from rlframe.policy.reppo import divergence
 
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 DISCOUNT, TRACE = 0.9, 0.8
 
 
 def made(**learn: Any) -> Any:
-    torch.manual_seed(0)
-    cfg = {
-        'type': 'reppo',
-        'cuda': False,
-        'discount_factor': DISCOUNT,
-        'normalize_reward': False,
-        'model': {'encoder_hidden_size_list': [8], 'n_atom': 21, 'init_alpha': 0.3},
-        'learn': learn,
-        'collect': {'q_lambda': TRACE},
-    }
-    return create_policy(cfg, SPEC, seed=0)
+    options = dict(discount_factor=DISCOUNT, normalize_reward=False, collect={'q_lambda': TRACE})
+    return small('reppo', BOX, model={'n_atom': 21, 'init_alpha': 0.3}, learn=learn, **options)
 
 
 def block(steps: int = 4, envs: int = 2) -> Batch:

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_toys import apart, random_rows
+from policy_toys import apart, random_rows, small
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
-from rlframe.policy import create_policy
 from rlframe.policy.crossq import follow_batches
 from rlframe.policy.parts.outputs import Quantiles, project, quantile_huber_loss
 
@@ -22,9 +21,8 @@ SIZE = 8
 
 
 def make(name: str = 'sac', spec: Any = SPEC, **cfg: Any) -> Any:
-    torch.manual_seed(0)
     model = {'encoder_hidden_size_list': [16], **cfg.pop('model', {})}
-    return create_policy({'type': name, 'cuda': False, 'model': model, **cfg}, spec, seed=0)
+    return small(name, spec, model=model, **cfg)
 
 
 def batch_of(seed: int = 0) -> Batch:

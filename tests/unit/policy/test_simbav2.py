@@ -4,31 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
 from error_texts import raises
-from policy_toys import OBS, random_rows
+from policy_toys import BOX, random_rows, small
 
-from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.hypersphere import UnitLinear
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
 
 
 def made(widths: tuple[int, ...] = (8,), **options: Any) -> Any:
     model = {'encoder_hidden_size_list': list(widths), 'critic_hidden_size_list': [8, 8], 'n_atom': 11}
-    cfg = {
-        'type': 'simbav2',
-        'cuda': False,
-        'model': model,
-        'normalize_obs': False,
-        'normalize_reward': False,
-    }
-    torch.manual_seed(0)
-    return create_policy(cfg | options, SPEC, seed=0)
+    return small('simbav2', BOX, model=model, normalize_obs=False, normalize_reward=False, **options)
 
 
 def unit(rows: Any) -> Any:

@@ -7,14 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from policy_toys import PLAIN, apart, random_rows
-
-from rlframe.policy import create_policy
+from policy_toys import PLAIN, apart, random_rows, small
 
 
 def made(kind: str, spec: Any = PLAIN, **learn: Any) -> Any:
-    cfg = {'type': kind, 'cuda': False, 'discount_factor': 0.9, 'learn': learn}
-    return apart(create_policy(cfg | {'model': {'encoder_hidden_size_list': [8]}}, spec, seed=0), 1.5)
+    return apart(small(kind, spec, discount_factor=0.9, learn=learn), 1.5)
 
 
 @pytest.mark.parametrize('kind', ['sql', 'sqn'])

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import gymnasium
 import numpy as np
 import pytest
 import torch
-from policy_toys import OBS, apart, random_rows
-
-from rlframe.data import EnvSpec
-from rlframe.policy import create_policy
-
-SPEC = EnvSpec(OBS, gymnasium.spaces.Box(-1, 1, (2,), np.float32), name='Toy-v0')
+from policy_toys import BOX, apart, random_rows, small
 
 
 def made(kind: str = 'td3_bc', **learn: Any) -> Any:
-    model = {'encoder_hidden_size_list': [8]}
-    return create_policy({'type': kind, 'cuda': False, 'model': model, 'learn': learn}, SPEC, seed=0)
+    return small(kind, BOX, learn=learn)
 
 
 def test_the_actor_weighs_values_by_their_mean_size_against_the_distance_to_recorded_actions() -> None:

@@ -8,17 +8,15 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
-from policy_toys import PLAIN, random_block
+from policy_toys import random_block, small
 
 from rlframe.data.composite import Composite
 from rlframe.model.distributions import distribution_for
-from rlframe.policy import create_policy
 from rlframe.policy.parts.natural import conjugate_gradients, natural_step
 
 
 def made(**learn: Any) -> Any:
-    cfg = {'type': 'trpo', 'cuda': False, 'learn': learn, 'model': {'encoder_hidden_size_list': [4]}}
-    return create_policy(cfg, PLAIN, seed=0)
+    return small('trpo', model={'encoder_hidden_size_list': [4]}, learn=learn)
 
 
 def updated(policy: Any) -> dict[str, Any]:

@@ -9,13 +9,12 @@ import pytest
 import torch
 from error_texts import raises
 from fakes import config_pair
-from policy_toys import MASKED, PLAIN, apart, random_rows
+from policy_toys import MASKED, PLAIN, apart, random_rows, small
 
 from rlframe.config import compile_config
 from rlframe.data import Batch, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.model.q_net import ImplicitQNet
-from rlframe.policy import create_policy
 from rlframe.policy.parts.outputs import quantile_huber_loss
 
 TAU, ALPHA, GAMMA = 0.05, 0.8, 0.9
@@ -23,10 +22,7 @@ ATOMS = {'iqn': {'num_quantiles': 5}}
 
 
 def make(name: str, spec: EnvSpec, **cfg: Any) -> Any:
-    torch.manual_seed(1)
-    model = {'encoder_hidden_size_list': [8], **ATOMS.get(name, {})}
-    cfg = {'type': name, 'cuda': False, 'model': model, 'discount_factor': GAMMA, **cfg}
-    return apart(create_policy(cfg, spec, seed=0), 1.5)
+    return apart(small(name, spec, seed=1, model=ATOMS.get(name), discount_factor=GAMMA, **cfg), 1.5)
 
 
 def obs_of(spec: EnvSpec, rng: np.random.Generator, size: int) -> Any:
