@@ -32,6 +32,7 @@ from rlframe.errors import (
     ConfigWarning,
 )
 from rlframe.pipeline import build
+from rlframe.policy.parts.fit import learning_parts
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.run.checkpoint_files import (
     MANIFEST,
@@ -145,7 +146,7 @@ def open_source(
 def acting_spec(spec: EnvSpec, policy: Mapping[str, Any]) -> EnvSpec:
     """Returns the spaces of an env without the parts of the observations that only learning reads."""
     space = spec.observation_space
-    for name in POLICY_REGISTRY.get_cls(policy).learning_parts(spec, policy):
+    for name in learning_parts(POLICY_REGISTRY.get_cls(policy), spec, policy):
         space = without_part(space, name)
     return dataclasses.replace(spec, observation_space=space)
 

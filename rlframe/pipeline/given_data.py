@@ -94,7 +94,7 @@ class GivenData:
         if not self.episodes:
             return
         whole = Batch.cat(self.episodes)
-        reader = policy._get_data_reader()
+        reader = policy.get_attribute('data_reader')
         if reader is not None:
             reader(lambda: (whole[i : i + READ_AT_ONCE] for i in range(0, len(whole), READ_AT_ONCE)))
         rows = _transitions(self.episodes, policy, self._marks_episodes)
@@ -147,7 +147,7 @@ def _transitions(episodes: Sequence[Batch], policy: Policy, marks_episodes: bool
     shape = attribute_of(policy, 'reward_shaping')
     if shape is not None:
         made = [shape(episode) for episode in made]
-    nstep = policy._get_nstep()
+    nstep = policy.get_attribute('nstep')
     if nstep == 1:
         return Batch.cat(made)
     return replay(made, TrajectoryRecorder(len(made), nstep, policy.get_attribute('discount_factor')))

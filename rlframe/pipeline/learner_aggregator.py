@@ -105,7 +105,6 @@ class LearnerAggregator:
             limits = Limits(restarts=cfg.policy.learn['max_learner_restarts'], where=RESTARTS)
             self._others = Supervisor(place, partial(_follower, *given), self._size - 1, limits, REMEDY)
         self._sent = -1
-        self._info: Mapping[str, Any] | None = None
         self._folder = ''
         self._ranks: Ranks | None = None
         self._forward: Any = None
@@ -156,7 +155,7 @@ class LearnerAggregator:
 
     def deal_with_learner_start(self, task: LearnMode) -> LearnMode:
         """Returns the policy's learn face with a ``forward`` that makes all learners update."""
-        self._forward, own = task.forward, self.policy.get_setting_learn
+        self._forward = task.forward
 
         def forward(data: Batch, **settings: Any) -> Any:
             if self._ranks is None:
@@ -165,11 +164,6 @@ class LearnerAggregator:
             answer = self.deal_with_learn((data, settings))
             return self._counted(answer) if isinstance(answer, Mapping) else self._each(answer)
 
-        def get_setting_learn(info: Mapping[str, Any]) -> dict[str, Any]:
-            self._info = {'envstep': info['envstep']}
-            return own(info)
-
-        self.policy.get_setting_learn = get_setting_learn  # type: ignore[method-assign]  # schedules move there, too
         return task._replace(forward=forward)
 
     def deal_with_get_data(self, task: tuple[Batch, Mapping[str, Any]]) -> None:
@@ -178,7 +172,7 @@ class LearnerAggregator:
             return
         policy = self.policy
         data, settings = task
-        message = {'data': data, 'settings': dict(settings), 'info': self._info}
+        message = {'data': data, 'settings': dict(settings), 'envstep': policy.update.envstep}
         message['acting'] = policy.get_attribute('acting').state()
         if self._sent != policy.loads:
             message['state'] = policy.learn_mode.state_dict()
@@ -308,11 +302,11 @@ def follow(policy: Policy, rank: int, size: int, store: str) -> None:
     acting = policy.get_attribute('acting')
     try:
         while message := unpack(ranks.receive()):
+            if message['envstep'] is not None:
+                policy.update.set_envstep(message['envstep'])  # schedules move here, too
             if 'state' in message:
                 policy.learn_mode.load_state_dict(message['state'])
             acting.load_state(message['acting'])
-            if message['info'] is not None:
-                policy.get_setting_learn(message['info'])
             answer = forward(message['data'], **message['settings'])
             for update in () if isinstance(answer, Mapping) else answer:
                 update()

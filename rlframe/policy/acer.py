@@ -9,7 +9,6 @@ import numpy as np
 from rlframe.data.faces import Metrics
 from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, Batch, TimeStep
-from rlframe.policy.base_policy import LearnConfig, StochasticEval
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.actions import IMPOSSIBLE, mask_of
 from rlframe.policy.parts.ding_names import DingNames
@@ -21,6 +20,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
+from rlframe.policy.parts.sections import LearnConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.ppo import ActorPolicy
@@ -72,6 +72,7 @@ class ACERUpdate(QACUpdate):
 
     losses = {'critic_loss': 'critic', 'actor_loss': 'actor'}
     inputs = 'obs', 'next_obs', 'action', 'reward', 'terminated', 'logit', 'mask'
+    logged = (*QACUpdate.logged, 'entropy', 'kl')
     target_parts = ('actor',)
     turn = True
     needs_whole_batch = True
@@ -176,6 +177,7 @@ class ACERPolicy(ActorPolicy):
     config = dict(on_policy=False, collect=dict(n_sample=64))
     supported_actions = 'Discrete'
     replays_sequences = True
+    default_network = 'actor_q_critic'
     update_class = ACERUpdate
     ding = DingNames(
         options={
@@ -219,13 +221,6 @@ class ACERPolicy(ActorPolicy):
             other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size, unroll_len=16)),
         )
 
-    def default_model(self) -> str:
-        return 'actor_q_critic'
-
-    def _get_nstep(self) -> int:
-        """Returns the rewards of a row: the collector is to leave them as they are."""
-        return 1
-
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
         if 'logit' in rows:
@@ -244,7 +239,3 @@ class ACERPolicy(ActorPolicy):
         rows = super().columns(steps)
         rows['obs'] = seen(rows['obs'], rows.pop('next_obs'))
         return rows | ({'IS': self.tensor(data['IS'])} if 'IS' in data else {})
-
-    def _monitor_vars(self) -> list[str]:
-        own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value', 'entropy', 'kl']
-        return [*super()._monitor_vars(), *own]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rlframe.policy.base_policy import LearnConfig
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -16,6 +15,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.recorded import FROM_DATA
+from rlframe.policy.parts.sections import LearnConfig
 from rlframe.policy.parts.starting import COMMON
 from rlframe.policy.qac import QACPolicy, QACUpdate
 from rlframe.utils.field import option
@@ -76,12 +76,10 @@ class AWRPolicy(QACPolicy):
         Peng et al., Advantage-Weighted Regression (2019), eq. 7.
     """
 
+    default_network = 'normal_qac'
     config: dict[str, Any] = dict(collect=FROM_DATA)
     toy: dict[str, Any] = dict(discount_factor=0.5, learn=dict(batch_size=64, learning_rate=3e-3))
     search_space = COMMON
-
-    def default_model(self) -> str:
-        return 'normal_qac'
 
     def explore(self, obs: torch.Tensor, noise: torch.Tensor, **settings: Any) -> torch.Tensor:
         mean, log_std = self.acted(obs)

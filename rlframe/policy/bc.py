@@ -7,7 +7,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
-from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.optim import OPTIMIZER
 from rlframe.policy.parts.options import (
@@ -17,6 +17,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
+from rlframe.policy.parts.sections import LearnConfig, PolicyConfig
 from rlframe.policy.parts.sequences import Rows, real_samples
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -82,6 +83,7 @@ class BCPolicy(Policy):
     config = dict(on_policy=True, collect=dict(collector=dict(type='dataset')))
     supported_actions = 'Discrete, Box, MultiDiscrete, MultiBinary, Dict, Tuple'
     supports_action_mask = True
+    default_network = 'actor'
     update_class = BCUpdate
     ding = DingNames(
         'continuous_bc',
@@ -90,14 +92,8 @@ class BCPolicy(Policy):
     )
     toy = dict(learn=dict(batch_size=32, learning_rate=1e-2))
 
-    def default_model(self) -> str:
-        return 'actor'
-
     def columns(self, data: Batch) -> Rows:
         return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), self.distribution.size
 
     def _output(self, obs: Any) -> torch.Tensor:
         return self.masked(self.model(obs), obs)

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.data.timestep import Array, Batch, IntArray
-from rlframe.policy.base_policy import N_SAMPLE, CollectConfig
 from rlframe.policy.bc import BCConfig, BCLearn, BCPolicy, BCUpdate
 from rlframe.policy.parts.demos import HALF, IS_DEMO, marks_of
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.network import chosen_network, create_network
 from rlframe.policy.parts.options import UPDATE_PER_COLLECT, Schedule, learning_rate
 from rlframe.policy.parts.random_policy import random_actions
+from rlframe.policy.parts.sections import N_SAMPLE, CollectConfig
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.update import Loss

@@ -122,6 +122,7 @@ class BCQPolicy(QACPolicy):
 
     _cfg: BCQConfig
     config: dict[str, Any] = dict(collect=FROM_DATA)
+    default_network = 'bcq'
     update_class = BCQUpdate
     ding = DingNames(
         options={'learn.lmbda': 'learn.least_weight'},
@@ -147,9 +148,6 @@ class BCQPolicy(QACPolicy):
         if cfg.model.core is not None:
             errors.append(refused(cfg, 'model.core', 'the autoencoder has no memory', 'None'))
         return errors
-
-    def default_model(self) -> str:
-        return 'bcq'
 
     def acted(self, obs: torch.Tensor) -> Any:
         return self.model(obs)

@@ -61,6 +61,7 @@ class BDQPolicy(QPolicy):
 
     _cfg: DoubleConfig
     supported_actions = 'Discrete, MultiDiscrete'
+    default_network = 'branching_q_net'
     update_class = BDQUpdate
     ding = DingNames(
         defaults={'other.replay_buffer.replay_buffer_size': 10_000},
@@ -70,9 +71,6 @@ class BDQPolicy(QPolicy):
         },
     )
     solves = 'CartPole-v1', 40_000
-
-    def default_model(self) -> str:
-        return 'branching_q_net'
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._remember(env_id)

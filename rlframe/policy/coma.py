@@ -12,7 +12,6 @@ from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.team import STATE
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray
-from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.actions import Choices
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import CRITIC_OBS, UNROLL_LEN, MemoryModel
@@ -24,6 +23,7 @@ from rlframe.policy.parts.options import (
     grad_clip_norm,
     learning_rate,
 )
+from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, flat, values_after
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION
@@ -143,6 +143,7 @@ class COMAPolicy(ActorPolicy):
     is_for_teams = True
     config: dict[str, Any] = dict(collect=dict(n_sample=1024))
     supported_actions = 'Discrete, MultiDiscrete'
+    default_network = 'counterfactual_actor_critic'
     update_class = COMAUpdate
     ding = DingNames(
         options={
@@ -175,9 +176,6 @@ class COMAPolicy(ActorPolicy):
             model=facts.encoder([64, 64]),
             learn=dict(learning_rate=1e-3),
         )
-
-    def default_model(self) -> str:
-        return 'counterfactual_actor_critic'
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)

@@ -37,6 +37,7 @@ class CuriousUpdate(PPOUpdate):
     """PPO's loss, and that of the critic of bonuses."""
 
     inputs = (*PPOUpdate.inputs, 'bonus_return')
+    logged = (*PPOUpdate.logged, 'bonus_value_loss')
 
     def loss(self, rows: Rows) -> Loss:
         loss = super().loss(rows)
@@ -113,6 +114,3 @@ class CuriousPPOPolicy(PPOPolicy):
     def _get_values_bonus(self) -> bool:
         """Returns whether rounds are to carry what reward models pay in a column of its own."""
         return True
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'bonus_value_loss']

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlframe.policy.base_policy import OtherConfig
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, check_schedule, learning_rate
 from rlframe.policy.parts.outputs import Values
+from rlframe.policy.parts.sections import OtherConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
 from rlframe.policy.update import Loss

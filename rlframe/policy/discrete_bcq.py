@@ -78,6 +78,7 @@ class DiscreteBCQPolicy(QPolicy):
 
     _cfg: DiscreteBCQConfig
     config: dict[str, Any] = dict(collect=FROM_DATA)
+    default_network = 'imitating_q_net'
     update_class = DiscreteBCQUpdate
     ding = DingNames()
     search_space = QPolicy.search_space.without(
@@ -87,9 +88,6 @@ class DiscreteBCQPolicy(QPolicy):
         discount_factor=0.5,
         learn=dict(batch_size=64, learning_rate=3e-3, target_update_freq=50, threshold=0.1),
     )
-
-    def default_model(self) -> str:
-        return 'imitating_q_net'
 
     def values(self, obs: Any) -> torch.Tensor:
         value = super().values(obs)

@@ -108,7 +108,7 @@ class DQfDPolicy(QPolicy):
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
-        if self._get_nstep() == 1:
+        if self._nstep == 1:
             return rows
         return rows | {f'first_{name}': rows[name] for name in FIRST}
 

@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import N_SAMPLE, CollectConfig, LearnConfig, OtherConfig, Policy, PolicyConfig
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.actions import choice_dtype, mask_of, masked, random_allowed
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import remembered
@@ -30,6 +30,7 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.sections import N_SAMPLE, CollectConfig, LearnConfig, OtherConfig, PolicyConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
 from rlframe.policy.update import Loss, Update
@@ -165,6 +166,7 @@ class QUpdate(Update):
     """Body of updates whose network says what the returns of every action are."""
 
     inputs: tuple[str, ...] = INPUTS
+    logged = (*Update.logged, 'q_value', 'target_q_value')
     targets: Targets
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
@@ -252,6 +254,7 @@ class QPolicy(Policy):
 
     _cfg: QConfig
     supports_action_mask = True
+    default_network = 'q_net'
     update_class: type[Update] = QUpdate
     ding = DingNames(defaults={'other.replay_buffer.replay_buffer_size': 10_000})
     toy: dict[str, Any] = dict(
@@ -296,17 +299,11 @@ class QPolicy(Policy):
 
     # acting
 
-    def default_model(self) -> str:
-        return 'q_net'
-
     def init_eval(self) -> None:
         self._noisy = bool(self._cfg.model.get('noisy'))
 
     def init_collect(self) -> None:
         self._action_dtype = choice_dtype(self.spec)
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model(obs), self.distribution.size
 
     def values(self, obs: Any) -> torch.Tensor:
         """Returns the value of each action for observations as tensors, float32 [B, A], whatever masks forbid."""
@@ -421,17 +418,10 @@ class QPolicy(Policy):
         share = place / (count - 1) if count > 1 else 0.0
         return {**settings, 'eps': settings['eps'] ** (1 + self._cfg.other.eps_ladder * share)}
 
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'q_value', 'target_q_value']
-
     # learning with memories
 
     def columns(self, data: Batch) -> Rows:
         return super().columns(data) if self._memory is None else remembered(self, data)
-
-    def _get_nstep(self) -> int:
-        """Rewards of sequences are summed when they are learned from: collectors leave them as they are."""
-        return 1 if self._has_core else super()._get_nstep()
 
     # priorities of new transitions
 

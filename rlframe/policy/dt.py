@@ -10,10 +10,11 @@ import numpy as np
 from rlframe.data.episodes import WindowSource, with_returns
 from rlframe.data.sources import DataSource
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
-from rlframe.policy.base_policy import LearnConfig, OtherConfig, Policy, PolicyConfig
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.memory import Memory
 from rlframe.policy.parts.options import BATCH_SIZE, ImageModel, Schedule, grad_clip_norm, learning_rate
 from rlframe.policy.parts.recorded import FROM_DATA
+from rlframe.policy.parts.sections import LearnConfig, OtherConfig, PolicyConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -59,6 +60,7 @@ class DTUpdate(Update):
     """Likelihood of recorded actions, or the squared distance to continuous ones, given what was earned from them on."""
 
     inputs = 'obs', 'action', 'reward', 'return_to_go', 'timestep', 'mask'
+    logged = (*Update.logged, 'action_loss', 'reward_loss')
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the sum of the losses of actions and of expected rewards."""
@@ -98,6 +100,7 @@ class DTPolicy(Policy):
     config: dict[str, Any] = dict(collect=FROM_DATA)
     supported_actions = 'Discrete, Box'
     is_recurrent = True
+    default_network = 'decision_transformer'
     update_class = DTUpdate
     toy: dict[str, Any] = dict(
         model=dict(width=32, blocks=1, context_len=4), learn=dict(batch_size=64, learning_rate=3e-3)
@@ -107,9 +110,6 @@ class DTPolicy(Policy):
         super().__init__(cfg, spec, *args, **options)
         self._memory = Memory(self.model, 'transformer', self.default_model(), self.tensor)
         self.acting.parts['episodes'] = self._memory.collect
-
-    def default_model(self) -> str:
-        return 'decision_transformer'
 
     def _get_data_form(self) -> Callable[[DataSource], DataSource]:
         return self._windows
@@ -132,9 +132,6 @@ class DTPolicy(Policy):
         unit = self._actions.from_env(action.reshape(-1, *action.shape[2:]))
         rows = {'action': unit.reshape(*mask.shape, *unit.shape[1:])}
         return super().columns(with_returns(data).replace(**rows))
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'action_loss', 'reward_loss']
 
     def _best_of(self, output: torch.Tensor) -> torch.Tensor:
         return output.argmax(1) if self.model.is_discrete else output

@@ -92,6 +92,7 @@ class FQFPolicy(QPolicy):
 
     _cfg: FQFConfig
     network_arguments = FRACTIONS
+    default_network = 'fraction_q_net'
     update_class = FQFUpdate
     ding = DingNames(
         options={
@@ -114,6 +115,3 @@ class FQFPolicy(QPolicy):
     )
     search_space = QRDQNPolicy.search_space
     solves = 'CartPole-v1', 60_000
-
-    def default_model(self) -> str:
-        return 'fraction_q_net'

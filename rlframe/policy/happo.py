@@ -85,6 +85,7 @@ class HAPPOPolicy(PPOPolicy):
     is_for_teams = True
     config = MAPPOPolicy.config
     supported_actions = MAPPOPolicy.supported_actions
+    default_network = 'team_actor_critic'
     update_class = HAPPOUpdate
     checks = (check_turns,)
     ding = MAPPOPolicy.ding.having(
@@ -93,9 +94,6 @@ class HAPPOPolicy(PPOPolicy):
             'learn.critic_learning_rate': 'one optimizer trains actors and critic',
         },
     )
-
-    def default_model(self) -> str:
-        return 'team_actor_critic'
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)

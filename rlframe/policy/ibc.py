@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.timestep import Array, Batch, IntArray
-from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -18,6 +18,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.recorded import FROM_DATA
+from rlframe.policy.parts.sections import LearnConfig, PolicyConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
@@ -65,6 +66,7 @@ class IBCUpdate(Update):
     """The likelihood of the recorded action among drawn ones."""
 
     inputs = 'obs', 'action'
+    logged = (*Update.logged, 'accuracy')
 
     def draws(self, rng: np.random.Generator, count: int) -> dict[str, Array]:
         from rlframe.data.composite import unit_size
@@ -96,6 +98,7 @@ class IBCPolicy(Policy):
     _cfg: IBCConfig
     config: dict[str, Any] = dict(collect=FROM_DATA)
     supported_actions = 'Box'
+    default_network = 'energy'
     update_class = IBCUpdate
     ding = DingNames(
         options={'learn.optim.learning_rate': 'learn.learning_rate'},
@@ -107,9 +110,6 @@ class IBCPolicy(Policy):
     )
     toy: dict[str, Any] = dict(learn=dict(batch_size=64, learning_rate=3e-3))
 
-    def default_model(self) -> str:
-        return 'energy'
-
     def columns(self, data: Batch) -> Rows:
         return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
 
@@ -118,11 +118,6 @@ class IBCPolicy(Policy):
         best: torch.Tensor = self.model(obs)
         return best
 
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        from rlframe.data.composite import unit_size
-
-        return self.model(obs), unit_size(self._action_space)
-
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
             action = self.best_action(self.tensor(obs)).cpu().numpy()
@@ -130,6 +125,3 @@ class IBCPolicy(Policy):
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return self.forward_eval(obs, env_id)
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'accuracy']

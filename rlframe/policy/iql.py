@@ -75,7 +75,5 @@ class IQLPolicy(AWRPolicy):
     """
 
     _cfg: IQLConfig
+    default_network = 'iql'
     update_class = IQLUpdate
-
-    def default_model(self) -> str:
-        return 'iql'

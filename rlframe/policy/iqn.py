@@ -67,6 +67,7 @@ class IQNPolicy(QPolicy):
 
     _cfg: IQNConfig
     network_arguments = FRACTIONS
+    default_network = 'implicit_q_net'
     update_class = IQNUpdate
     ding = DingNames(
         defaults={
@@ -79,6 +80,3 @@ class IQNPolicy(QPolicy):
     toy = QPolicy.toy | dict(model=dict(num_quantiles=8, quantile_embedding_size=16))
     search_space = QRDQNPolicy.search_space
     solves = 'CartPole-v1', 40_000
-
-    def default_model(self) -> str:
-        return 'implicit_q_net'

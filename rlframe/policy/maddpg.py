@@ -9,12 +9,12 @@ import numpy as np
 from rlframe.data.team import STATE, team_of
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.actions import Choices
 from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.outputs import Values
+from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.team import (
     AGENT_ID,
@@ -104,11 +104,9 @@ class MADDPGPolicy(DDPGPolicy):
     is_for_teams = True
     supported_actions = 'Box'
     supports_action_mask = False
+    default_network = 'team_qac'
     update_class: type[DDPGUpdate] = MADDPGUpdate
     checks = (check_core,)
-
-    def default_model(self) -> str:
-        return 'team_qac'
 
 
 class MADDPGDiscreteLearn(DDPGLearn):
@@ -164,15 +162,10 @@ class MADDPGDiscretePolicy(CategoricalPolicy):
     is_for_teams = True
     config = DDPGPolicy.config
     supported_actions = 'Discrete, MultiDiscrete'
+    default_network = 'team_qac'
     update_class = MADDPGDiscreteUpdate
     checks = (check_core,)
-
-    def default_model(self) -> str:
-        return 'team_qac'
 
     def columns(self, data: Batch) -> Rows:
         rows = super().columns(data)
         return rows | {'action': self.update.choices.one_hot(rows['action'])}
-
-    def _monitor_vars(self) -> list[str]:
-        return [name for name in super()._monitor_vars() if name not in ('entropy', 'alpha')]

@@ -90,6 +90,7 @@ class MAPPOPolicy(PPOPolicy):
     is_for_teams = True
     config: dict[str, Any] = dict(learn=dict(value_norm=True))
     supported_actions = 'Discrete, Box, MultiDiscrete'
+    default_network = 'team_actor_critic'
     update_class = MAPPOUpdate
     ding = DingNames(
         defaults={**DING_NETWORK, 'model.share_encoder': 'images', 'learn.entropy_weight': 0.0},
@@ -105,6 +106,3 @@ class MAPPOPolicy(PPOPolicy):
         # a step of a team is one row, of several actions
         settings['model'] |= dict(encoder_hidden_size_list=[64, 64])
         return settings
-
-    def default_model(self) -> str:
-        return 'team_actor_critic'

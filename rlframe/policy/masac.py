@@ -39,11 +39,9 @@ class MASACPolicy(SACPolicy):
     """
 
     _cfg: MASACConfig
+    default_network = 'team_qac'
     is_for_teams = True
     checks = (check_core,)
-
-    def default_model(self) -> str:
-        return 'team_qac'
 
 
 class MASACDiscreteLearn(SACLearn):
@@ -123,12 +121,10 @@ class MASACDiscretePolicy(CategoricalPolicy):
     _cfg: MASACDiscreteConfig
     is_for_teams = True
     supported_actions = 'Discrete, MultiDiscrete'
+    default_network = 'team_qac'
     update_class = MASACDiscreteUpdate
     checks = (check_core,)
     toy = SACPolicy.toy
-
-    def default_model(self) -> str:
-        return 'team_qac'
 
     def columns(self, data: Batch) -> Rows:
         rows = super().columns(data)

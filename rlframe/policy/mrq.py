@@ -11,7 +11,7 @@ from rlframe.data.faces import Metrics
 from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import LearnConfig, Policy
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.ddpg import DDPGCollect
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.actions import mask_of, masked
@@ -27,6 +27,7 @@ from rlframe.policy.parts.options import (
     refused,
 )
 from rlframe.policy.parts.outputs import Values
+from rlframe.policy.parts.sections import LearnConfig
 from rlframe.policy.parts.sequences import Rows, reward_windows
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import QACPolicy, QACUpdate
@@ -105,6 +106,10 @@ class MRQUpdate(QACUpdate):
     """An encoder that learns from sequences, and in turns with it TD3 on its features, which stay as they are meanwhile."""
 
     losses = {'encoder_loss': 'encoder', 'critic_loss': 'critic', 'actor_loss': 'actor'}
+    logged = (
+        *('encoder_loss', 'dynamics_loss', 'reward_loss', 'terminal_loss', 'reward_scale'),
+        *QACUpdate.logged,
+    )
     target_parts = ('encoder', 'critic', 'actor')
     needs_whole_batch = True
     why_alone = 'copies target networks, and sets the scale of rewards, between updates'
@@ -270,6 +275,7 @@ class MRQPolicy(QACPolicy):
     supported_actions = 'Discrete, Box'
     supports_action_mask = True
     replays_sequences = True
+    default_network = 'mrq'
     update_class = MRQUpdate
     checks = (check_sequences,)
     toy: dict[str, Any] = dict(
@@ -315,9 +321,6 @@ class MRQPolicy(QACPolicy):
             ),
         )
 
-    def default_model(self) -> str:
-        return 'mrq'
-
     def model_kwargs(self) -> dict[str, Any]:
         return Policy.model_kwargs(self)  # its network has two critics, and one kind of actor
 
@@ -330,10 +333,6 @@ class MRQPolicy(QACPolicy):
 
     def _meant(self, action: torch.Tensor, obs: Any) -> torch.Tensor:
         return masked(action, mask_of(obs)).argmax(1) if self.update.is_discrete else action
-
-    def _get_nstep(self) -> int:
-        """Returns the rewards of a row: the collector is to leave them as they are."""
-        return 1
 
     def forward_learn(self, data: Batch) -> Metrics | Iterable[Callable[[], Metrics]]:
         self.update.begin_period()
@@ -386,7 +385,3 @@ class MRQPolicy(QACPolicy):
             return action
         is_class = np.asarray(action)[..., None] == np.arange(self.update.action_size)
         return np.where(is_class, np.float32(1), np.float32(-1))
-
-    def _monitor_vars(self) -> list[str]:
-        own = ['encoder_loss', 'dynamics_loss', 'reward_loss', 'terminal_loss', 'reward_scale']
-        return [*super()._monitor_vars(), *own]

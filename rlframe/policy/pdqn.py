@@ -98,6 +98,7 @@ class PDQNPolicy(QPolicy):
     _cfg: PDQNConfig
     config = dict(learn=dict(target_update_freq=None, target_theta=0.005))
     supported_actions = 'Hybrid'
+    default_network = 'parametrized_q_net'
     update_class = PDQNUpdate
     ding = DingNames(
         options={
@@ -125,9 +126,6 @@ class PDQNPolicy(QPolicy):
             from rlframe.data.composite import parameters_by_choice
 
             parameters_by_choice(spec.action_space, cfg.model.action_mask)
-
-    def default_model(self) -> str:
-        return 'parametrized_q_net'
 
     def init_collect(self) -> None:
         self._action_dtype = np.dtype(np.float32)

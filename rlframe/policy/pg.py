@@ -9,9 +9,9 @@ import numpy as np
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Batch
-from rlframe.policy.base_policy import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import DISCOUNT_FACTOR, ImageModel, Schedule, grad_clip_norm, learning_rate
+from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, real_samples
 from rlframe.policy.ppo import ActorPolicy, ActorUpdate
 from rlframe.policy.update import Loss
@@ -69,6 +69,7 @@ class PGUpdate(ActorUpdate):
     """The log-probabilities of actions, weighted by the returns behind them, and a bonus for entropy."""
 
     inputs: tuple[str, ...] = 'obs', 'action', 'return_'
+    logged = (*ActorUpdate.logged, 'policy_loss', 'entropy')
 
     def loss(self, rows: Rows) -> Loss:
         """Returns the loss of the actor less the entropy bonus."""
@@ -101,6 +102,7 @@ class PGPolicy(ActorPolicy):
 
     _cfg: PGConfig
     config = dict(collect=dict(n_sample=2048))
+    default_network = 'stochastic_actor'
     update_class = PGUpdate
     ding = DingNames(
         options={'deterministic_eval': 'eval.deterministic'},
@@ -113,9 +115,6 @@ class PGPolicy(ActorPolicy):
     toy = dict(learn=dict(batch_size=None, learning_rate=1e-2), collect=dict(n_sample=128))
     solves = 'CartPole-v1', 80_000
 
-    def default_model(self) -> str:
-        return 'stochastic_actor'
-
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         return epochs_of(self, self.columns(data), self._cfg.learn.get('epoch_per_collect', 1))
 
@@ -124,6 +123,3 @@ class PGPolicy(ActorPolicy):
         none = np.zeros_like(block['reward'])
         return_ = gae(block['reward'], none, none, apart_rows(block), self._cfg.collect.discount_factor, 1.0)
         return real_samples(block, self.update.inputs, {'return_': return_})
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'policy_loss', 'entropy']

@@ -82,6 +82,7 @@ class PPGPolicy(PPOPolicy):
     """
 
     _cfg: PPGConfig
+    default_network = 'phasic_actor_critic'
     update_class = PPGUpdate
     config = dict(
         model=dict(core=ABSENT, core_hidden_size=ABSENT, share_encoder=ABSENT),
@@ -107,9 +108,6 @@ class PPGPolicy(PPOPolicy):
     )
     toy = PPOPolicy.toy | dict(learn=PPOPolicy.toy['learn'] | dict(aux_freq=2))
     solves = 'CartPole-v1', 60_000
-
-    def default_model(self) -> str:
-        return 'phasic_actor_critic'
 
     def init_learn(self) -> None:
         super().init_learn()

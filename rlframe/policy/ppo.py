@@ -13,7 +13,7 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep
-from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy, PolicyConfig, StochasticEval
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import UNROLL_LEN, MemoryModel, sequence_batches
 from rlframe.policy.parts.normalize import RunningMoments
@@ -31,6 +31,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
     schedule_of,
 )
+from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import (
     Rows,
     apart_rows,
@@ -208,6 +209,7 @@ class PPOUpdate(ActorUpdate):
     """The clipped objective, the loss of values and the bonus for entropy."""
 
     inputs: tuple[str, ...] = ('obs', 'action', 'log_prob', 'advantage', 'return_')
+    logged = (*Update.logged, 'policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction')
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
@@ -384,6 +386,7 @@ class PPOPolicy(ActorPolicy):
 
     _cfg: PPOConfig
     config: dict[str, Any] = dict(collect=dict(n_sample=1024))
+    default_network: str | tuple[str, str] = ('actor_critic', 'recurrent_actor_critic')
     update_class: type[Update] = PPOUpdate
     ding = DingNames(
         defaults={
@@ -431,9 +434,6 @@ class PPOPolicy(ActorPolicy):
             collect=dict(n_sample=rounds, discount_factor=0.99, gae_lambda=0.95),
             eval=dict(deterministic=not facts.has_grid),  # who sees only a part of a grid can get stuck
         )
-
-    def default_model(self) -> str:
-        return 'recurrent_actor_critic' if self._has_core else 'actor_critic'
 
     @cached_property
     def _returns(self) -> RunningMoments | None:
@@ -529,10 +529,6 @@ class PPOPolicy(ActorPolicy):
         if self._returns is None:
             return array
         return (array * self._returns.std + self._returns.mean).astype(np.float32)
-
-    def _monitor_vars(self) -> list[str]:
-        names = 'policy_loss', 'value_loss', 'entropy', 'approx_kl', 'clip_fraction'
-        return [*super()._monitor_vars(), *names]
 
     def _state_dict_model(self) -> dict[str, Any]:
         state = super()._state_dict_model()

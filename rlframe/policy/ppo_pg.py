@@ -35,6 +35,7 @@ class PPOPGUpdate(PGUpdate):
     """The clipped objective of PPO with returns in place of advantages."""
 
     inputs = (*PGUpdate.inputs, 'log_prob')
+    logged = (*PGUpdate.logged, 'approx_kl', 'clip_fraction')
 
     def policy_loss(
         self, log_prob: torch.Tensor, return_: torch.Tensor, rows: Rows
@@ -81,6 +82,3 @@ class PPOPGPolicy(PGPolicy):
     def get_train_sample(self, block: Batch) -> Batch:
         log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
         return super().get_train_sample(block.replace(log_prob=log_prob.reshape(block['reward'].shape)))
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'approx_kl', 'clip_fraction']

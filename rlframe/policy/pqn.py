@@ -8,7 +8,6 @@ from typing import Any, Literal
 from rlframe.data.faces import Metrics, TensorMode
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, FloatArray
-from rlframe.policy.base_policy import CollectConfig, LearnConfig
 from rlframe.policy.dqn import QConfig, QPolicy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import (
@@ -22,6 +21,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.sections import CollectConfig, LearnConfig
 from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, flat, real_samples, values_after
 from rlframe.policy.parts.starting import Facts, SearchSpace, Settings
 from rlframe.policy.parts.tensor_acting import GreedyTensorActing
@@ -72,6 +72,7 @@ class PQNUpdate(Update):
     """Regression to lambda-returns."""
 
     inputs = 'obs', 'action', 'return_'
+    logged = (*Update.logged, 'q_value', 'target_q_value')
 
     def output(self, network: Any, obs: Any) -> Output:
         """Returns what a network says of the returns of each action."""

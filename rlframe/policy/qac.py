@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
 from rlframe.errors import ConfigError
-from rlframe.policy.base_policy import CollectConfig, LearnConfig, Policy
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.c51 import ATOMS
 from rlframe.policy.dqn import INPUTS, TDConfig
 from rlframe.policy.parts.actions import ExplorationNoise, HybridActions, choice_dtype
@@ -29,6 +29,7 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.outputs import Output
+from rlframe.policy.parts.sections import CollectConfig, LearnConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
 from rlframe.policy.update import Loss, Update
@@ -140,6 +141,7 @@ class QACUpdate(Update):
 
     losses = {'critic_loss': 'critic', 'actor_loss': 'actor'}
     inputs: tuple[str, ...] = INPUTS
+    logged = (*Update.logged, 'critic_loss', 'actor_loss', 'q_value', 'target_q_value')
     targets: Targets
     target_parts: tuple[str, ...] = ('critic',)
     """Parts of the network that have a target network."""
@@ -197,6 +199,7 @@ class QACPolicy(Policy):
 
     _cfg: Any
     config: dict[str, Any] = dict(collect=dict(n_sample=8))
+    default_network: str | tuple[str, str] = ('qac', 'recurrent_qac')
     supported_actions = 'Box'
     network_arguments = {**ATOMS, 'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}
     layers: Mapping[str, Any] = {}
@@ -235,9 +238,6 @@ class QACPolicy(Policy):
             other=dict(replay_buffer=dict(replay_buffer_size=facts.buffer_size)),
         )
 
-    def default_model(self) -> str:
-        return 'recurrent_qac' if self._has_core else 'qac'
-
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         output = self.model.actor(obs)
         size = int(getattr(self._action_space, 'n', self.update.action_size))
@@ -257,10 +257,6 @@ class QACPolicy(Policy):
             return super().columns(data)
         rows = remembered(self, data)
         return rows | self.update.drawn(self.rng, len(rows['reward']), self.tensor)
-
-    def _get_nstep(self) -> int:
-        """With a core, rewards are summed over a sequence when it is learned from: the collector is to leave them as they are."""
-        return 1 if self._has_core else super()._get_nstep()
 
     # acting
 
@@ -370,11 +366,6 @@ class QACPolicy(Policy):
         settings = {'noise_sigma': self._cfg.collect.get('noise_sigma'), 'eps': self._cfg.other.get('eps')}
         step = info['envstep']
         return {name: schedule_of(value)(step) for name, value in settings.items() if value is not None}
-
-    def _monitor_vars(self) -> list[str]:
-        own = ['critic_loss', 'actor_loss', 'q_value', 'target_q_value']
-        soft = [] if self.actor_kind == 'deterministic' else ['entropy', 'alpha']
-        return [*super()._monitor_vars(), *own, *soft]
 
 
 class CategoricalPolicy(QACPolicy):

@@ -39,6 +39,8 @@ class QTRANConfig(TeamQConfig):
 class QTRANUpdate(VDNUpdate):
     """Double Q-learning of joint actions, and the sum of the agents' values, which is to be the same at the best one."""
 
+    logged = (*VDNUpdate.logged, 'td_loss', 'opt_loss', 'nopt_loss')
+
     def target(self, rows: Rows) -> torch.Tensor:
         # the joint value of the agents' best choices in the next state
         next_obs = rows['next_obs']
@@ -93,6 +95,7 @@ class QTRANPolicy(VDNPolicy):
     """
 
     _cfg: QTRANConfig
+    default_network = 'qtran_net'
     update_class = QTRANUpdate
     ding = VDN_DING.having(
         options={
@@ -107,9 +110,3 @@ class QTRANPolicy(VDNPolicy):
             'other.replay_buffer.max_staleness': 'the sequence replay buffer has none',
         },
     )
-
-    def default_model(self) -> str:
-        return 'qtran_net'
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'td_loss', 'opt_loss', 'nopt_loss']

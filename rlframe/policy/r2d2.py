@@ -96,6 +96,7 @@ class R2D2Policy(QPolicy):
 
     _cfg: R2D2Config
     is_recurrent = True
+    default_network = 'recurrent_q_net'
     update_class = R2D2Update
     ding = DingNames(
         options={
@@ -154,9 +155,6 @@ class R2D2Policy(QPolicy):
         settings['collect'] |= dict(collector=dict(mark_episodes=True))
         settings['other']['replay_buffer'] |= dict(unroll_len=20, burn_in=10)
         return settings
-
-    def default_model(self) -> str:
-        return 'recurrent_q_net'
 
     def _first_priority(self, data: Batch) -> FloatArray:
         """Returns the priority of the sequence that begins with each new step, float32 [M], by its steps in this round.

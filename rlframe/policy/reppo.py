@@ -10,7 +10,7 @@ import numpy as np
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
 from rlframe.data.timestep import Array, Batch, EnvSpec
-from rlframe.policy.base_policy import LearnConfig, Policy, PolicyConfig, StochasticEval
+from rlframe.policy.base_policy import Policy
 from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
@@ -24,9 +24,10 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.outputs import Atoms, smoothed
+from rlframe.policy.parts.sections import LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, epochs_of, flat, real_samples, values_after
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.qac import ContinuousCollect, QACPolicy
+from rlframe.policy.qac import ContinuousCollect, QACPolicy, QACUpdate
 from rlframe.policy.update import Loss, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -89,6 +90,7 @@ class REPPOUpdate(Update):
 
     losses = {'critic_loss': 'critic', 'actor_loss': 'actor'}
     inputs = 'obs', 'action', 'return_', 'outcome', 'terminated', 'mean', 'log_std'
+    logged = (*QACUpdate.logged, 'entropy', 'alpha', 'kl', 'kl_weight', 'prediction_loss')
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
@@ -167,6 +169,7 @@ class REPPOPolicy(QACPolicy):
     _cfg: REPPOConfig
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(on_policy=True, normalize_reward=True, collect=dict(n_sample=1024))
+    default_network = 'reppo'
     update_class = REPPOUpdate
     checks = (check_atoms,)
     toy: dict[str, Any] = dict(
@@ -189,9 +192,6 @@ class REPPOPolicy(QACPolicy):
             ),
             collect=dict(n_sample=1024),
         )
-
-    def default_model(self) -> str:
-        return 'reppo'
 
     def model_kwargs(self) -> dict[str, Any]:
         return Policy.model_kwargs(self)  # its network has no number of critics, and one kind of actor
@@ -240,6 +240,3 @@ class REPPOPolicy(QACPolicy):
             value = Atoms(critic.head(features), self.update.support).mean()
             found = dict(mean=mean, log_std=log_std, log_prob=log_prob, features=features, value=value)
             return {name: tensor.cpu().numpy() for name, tensor in found.items()}
-
-    def _monitor_vars(self) -> list[str]:
-        return [*super()._monitor_vars(), 'kl', 'kl_weight', 'prediction_loss']

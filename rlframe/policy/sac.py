@@ -10,11 +10,11 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array
-from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
 from rlframe.policy.update import Loss
@@ -64,6 +64,7 @@ class ContinuousSACConfig(SACConfig):
 class SACUpdate(QACUpdate):
     """Soft actor-critic with a tanh-Gaussian actor."""
 
+    logged = (*QACUpdate.logged, 'entropy', 'alpha')
     entropy: EntropyWeight
     """The weight of the entropy, alpha."""
     mode: Mapping[str, bool] = {}

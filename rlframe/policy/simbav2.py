@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.timestep import EnvSpec
-from rlframe.policy.base_policy import StochasticEval
 from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
 from rlframe.policy.dqn import TDConfig
 from rlframe.policy.parts.options import ImageModel, Schedule, check_widths, learning_rate
 from rlframe.policy.parts.outputs import Atoms, Output
+from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import ContinuousCollect, QACPolicy
 from rlframe.policy.sac import SACLearn, SACPolicy, SACUpdate
@@ -93,6 +93,7 @@ class SimbaV2Policy(QACPolicy):
     _cfg: SimbaV2Config
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(normalize_reward=True, learn=dict(init_alpha=0.01))
+    default_network = 'sphere_qac'
     update_class = SimbaV2Update
     checks = (check_atoms,)
     toy: dict[str, Any] = SACPolicy.toy | dict(
@@ -105,6 +106,3 @@ class SimbaV2Policy(QACPolicy):
         found = super().starting(facts)
         sizes = {'encoder_hidden_size_list': [128], 'critic_hidden_size_list': [128, 128]}
         return found | {'model': {**found['model'], **sizes}}
-
-    def default_model(self) -> str:
-        return 'sphere_qac'

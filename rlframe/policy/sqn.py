@@ -97,6 +97,7 @@ class SQNPolicy(SQLPolicy):
 
     _cfg: SQNConfig
     config = dict(learn=dict(target_update_freq=None, target_theta=0.005))
+    default_network = 'twin_q_net'
     update_class = SQNUpdate
     ding = DingNames(
         options={
@@ -121,9 +122,6 @@ class SQNPolicy(SQLPolicy):
         )
     )
     solves = 'CartPole-v1', 80_000
-
-    def default_model(self) -> str:
-        return 'twin_q_net'
 
     def create_model(self) -> torch.nn.Module:
         model: Any = super().create_model()

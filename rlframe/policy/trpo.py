@@ -17,7 +17,7 @@ from rlframe.policy.parts.optim import Optimizer
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows, shuffled_batches
 from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
-from rlframe.policy.update import Loss, Losses
+from rlframe.policy.update import Loss, Losses, Update
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
@@ -52,6 +52,7 @@ class TRPOUpdate(PPOUpdate):
     """One natural gradient step of the actor by all rows of a round, and many gradient steps of the critic."""
 
     losses = {'actor_loss': 'actor', 'critic_loss': 'critic'}
+    logged = (*Update.logged, 'policy_loss', 'value_loss', 'entropy', 'kl', 'step_length')
     needs_whole_batch = True
 
     def init_learn(self) -> None:
@@ -145,6 +146,3 @@ class TRPOPolicy(PPOPolicy):
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         yield partial(self.train_step, self.columns(data))
-
-    def _monitor_vars(self) -> list[str]:
-        return ['cur_lr', 'total_loss', 'policy_loss', 'value_loss', 'entropy', 'kl', 'step_length']

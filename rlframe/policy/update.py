@@ -56,6 +56,8 @@ class Update:
     """Methods that return a loss, to the part of the network that each trains; ``model`` is the whole network."""
     inputs: tuple[str, ...] = ()
     """Columns of a batch that losses read, where there are such."""
+    logged: tuple[str, ...] = ('cur_lr', 'total_loss')
+    """Names of the values that it logs."""
     needs_whole_batch = False
     """Whether several learners cannot share a batch, as its rows are not learned from independently."""
     why_alone = ''
@@ -70,6 +72,8 @@ class Update:
         self.optimizers: dict[str, Optimizer] = {}
         self.updates = 0
         """Updates so far."""
+        self.envstep: int | None = None
+        """The env step at which schedules are; None: at their start."""
         self.ranks: Ranks | None = None
         """The learners that share each update; None: there is one."""
         self.together: Callable[[Step, Rows, bool], Metrics] | None = None
@@ -182,6 +186,7 @@ class Update:
 
     def set_envstep(self, envstep: int) -> None:
         """Follows schedules over env steps."""
+        self.envstep = envstep
         for optimizer in self.optimizers.values():
             optimizer.set_envstep(envstep)
 

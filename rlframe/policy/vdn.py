@@ -122,6 +122,7 @@ class VDNPolicy(QPolicy):
     is_for_teams = True
     config: dict[str, Any] = dict(model=dict(encoder_hidden_size_list=[64, 64], dueling=False))
     supported_actions = 'Discrete, MultiDiscrete'
+    default_network = 'team_q_net'
     update_class = VDNUpdate
     solves = 'CartPole-v1', 40_000
     ding = VDN_DING
@@ -142,9 +143,6 @@ class VDNPolicy(QPolicy):
         # teams need long to find out what only works together
         settings['other'] |= dict(eps=facts.exploration(4))
         return settings
-
-    def default_model(self) -> str:
-        return 'team_q_net'
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
         before = self._remember(env_id)

@@ -56,8 +56,7 @@ class OwnNet(QNet):
 
 @POLICY_REGISTRY.register('own')
 class OwnPolicy(DQNPolicy):
-    def default_model(self) -> str:
-        return 'own'
+    default_network = 'own'
 
     def forward_collect(self, obs: Any, env_id: Any, **settings: Any) -> Any:
         assert type(self.model).__name__ == 'OwnNet' and obs[0, 0] == PLACE

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.data.faces import Acting, CollectMode, CommandMode, EvalMode, Forward, LearnMode, by_env
 from rlframe.data.observation import lacks_part
-from rlframe.data.timestep import Array, FloatArray, IntArray
+from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
 from rlframe.errors import CheckpointMismatchError
 from rlframe.policy.parts.actions import obeying
 from rlframe.policy.parts.ding_form import in_own_form
+from rlframe.policy.parts.fit import learning_parts
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.sequences import keeping_rows
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.lazy import torch
 from rlframe.utils.schema import NETWORK, part_of
+
+if TYPE_CHECKING:
+    from rlframe.policy.update import Update
 
 
 def learn_mode(policy: Any) -> LearnMode:
@@ -30,7 +34,7 @@ def learn_mode(policy: Any) -> LearnMode:
         in_own_form(policy._normalizer.learning(policy._shift.learning(policy.forward_learn)), one_a_row),
         _nothing,
         policy.__repr__,
-        policy._monitor_vars,
+        partial(list, () if policy.update is None else policy.update.logged),
         policy.get_attribute,
         policy.set_attribute,
         policy._state_dict_learn,
@@ -86,7 +90,14 @@ def eval_mode(policy: Any) -> EvalMode:
 
 def command_mode(policy: Any) -> CommandMode:
     """The functions that turn counters into settings."""
-    return CommandMode(policy.get_setting_learn, policy.get_setting_collect, _no_settings)
+    return CommandMode(partial(_follow_schedules, policy.update), policy.get_setting_collect, _no_settings)
+
+
+def _follow_schedules(update: Update | None, info: Mapping[str, Any]) -> dict[str, Any]:
+    """Lets an update follow its schedules, and returns arguments for the learner's ``forward``: none."""
+    if update is not None:
+        update.set_envstep(info['envstep'])
+    return {}
 
 
 def _no_settings(info: Mapping[str, Any]) -> dict[str, Any]:
@@ -94,7 +105,13 @@ def _no_settings(info: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def likelihood(policy: Any, obs: Array, action: Array) -> FloatArray:
+def likelihood(policy: Any) -> Callable[[Array, Array], FloatArray] | None:
+    """Returns ``log_prob`` of the update, for arrays of rows as they are kept; None if actions have no known probability."""
+    is_known = hasattr(policy.update, 'log_prob') and not policy.is_recurrent
+    return partial(_log_prob, policy) if is_known else None
+
+
+def _log_prob(policy: Any, obs: Array, action: Array) -> FloatArray:
     """Returns the logarithms of the probabilities of actions, [M, ...], at observations as the env gives them: float32 [M]."""
     normalize = policy._normalizer.obs
     seen = obs if normalize is None else normalize(np.asarray(obs))
@@ -103,12 +120,33 @@ def likelihood(policy: Any, obs: Array, action: Array) -> FloatArray:
     return found
 
 
+def data_reader(policy: Any) -> Callable[[Callable[[], Iterable[Batch]]], None] | None:
+    """Returns what looks at a pass over recorded data, before any of them are learned from; None: nothing does."""
+    return None if policy._on_policy else policy._normalizer.read
+
+
+def acting(policy: Any) -> Acting:
+    """Returns what transfers the state of acting to copies of the policy, and back."""
+    state, normalizer = policy.acting, policy._normalizer
+    return Acting(state.state_dict, state.load_state_dict, normalizer.state_dict, normalizer.absorb)
+
+
+ANSWERS: dict[str, Callable[[Any], Any]] = {
+    'acting': acting,
+    'data_reader': data_reader,
+    'likelihood': likelihood,
+}
+"""Functions that answer questions about any policy, by the names of the attributes."""
+
+
 def get_attribute(policy: Any, name: str) -> Any:
-    """Returns an attribute by name: the result of ``_get_<name>``, a value that was set, or the option of that name.
+    """Returns an attribute by name: an answer, the result of ``_get_<name>``, a value that was set, or the option of that name.
 
     Raises:
         AttributeError: If it does not exist.
     """
+    if name in ANSWERS:
+        return ANSWERS[name](policy)
     if hasattr(policy, f'_get_{name}'):
         return getattr(policy, f'_get_{name}')()
     for own in (name, f'_{name}'):
@@ -156,7 +194,7 @@ def load_model(policy: Any, state: Mapping[str, Any]) -> None:
     """
     saved = part_of(state, 'model', NETWORK)
     spec = policy.spec
-    names = policy.learning_parts(spec, policy._cfg)
+    names = learning_parts(type(policy), spec, policy._cfg)
     if any(lacks_part(spec.observation_space, name) for name in names):
         own = state_dict_model(policy)
         saved = {name: saved[name] for name in saved if name in own['model']}
@@ -171,12 +209,6 @@ def load_model(policy: Any, state: Mapping[str, Any]) -> None:
         )
     policy._normalizer.load_state_dict(state)
     policy.model.load_state_dict(saved)
-
-
-def get_acting(policy: Any) -> Acting:
-    """Returns what transfers the state of acting to copies of the policy, and back."""
-    state, normalizer = policy.acting, policy._normalizer
-    return Acting(state.state_dict, state.load_state_dict, normalizer.state_dict, normalizer.absorb)
 
 
 def _nothing(env_id: IntArray | None = None) -> None:

@@ -16,6 +16,7 @@ from rlframe.data.observation import (
     part_owner,
     zero_obs,
 )
+from rlframe.data.team import LEARNING, is_team
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY, nearest
@@ -123,6 +124,14 @@ def check_critic_obs(spec: EnvSpec, model: EasyDict) -> None:
     )
 
 
+def learning_parts(policy: type[Policy], spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
+    """Returns the parts of observations that only learning reads: evaluations and exported policies do without them."""
+    if policy.is_for_teams:
+        return LEARNING if is_team(spec) else ()
+    name = cfg.model.get('critic_obs')
+    return () if name is None else (name,)
+
+
 def demand_learning_parts(policy: Policy) -> None:
     """Checks that the observations that a policy learns from have the parts that only learning reads.
 
@@ -130,7 +139,7 @@ def demand_learning_parts(policy: Policy) -> None:
         IncompatibleError: If they have not; with the nearest part, and how an env gets one.
     """
     space = policy.spec.observation_space
-    names = policy.learning_parts(policy.spec, policy._cfg)
+    names = learning_parts(type(policy), policy.spec, policy._cfg)
     name = next((name for name in names if lacks_part(space, name)), None)
     if name is None:
         return

@@ -157,14 +157,6 @@ def _with_a_name(policy: type[Any], cfg: Any) -> ConfigError | None:
 
 
 HIDDEN_SIZES = Field([64, 64], unit='units', doc='widths of the hidden layers', check=check_widths)
-INIT_FROM = Field(
-    None,
-    type=str,
-    doc='checkpoint, run folder or exported policy to take the initial weights from',
-    may_change=True,
-    reaches='file',
-)
-"""The option ``init_from`` of a policy."""
 
 
 class ModelConfig(Section):
@@ -217,20 +209,3 @@ def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> 
     """
     got = reduce(lambda section, key: section[key], where.split('.'), cfg)
     return ConfigError(message, where=where, got=got, expected=expected)
-
-
-def _has_a_server(_: type[Any], cfg: Any) -> ConfigError | None:
-    """Refuses one server for all collectors where none can be."""
-    collector = cfg.collect.get('collector', {})
-    if not collector or 'inference_batch' in collector:  # an option of the server, where the backend has one
-        return None
-    message = f'one server acts for collectors in actors, and the backend {collector["backend"]!r} has none'
-    return ConfigError(message, expected="'local', or policy.collect.collector.backend='ray' in serial mode")
-
-
-INFERENCE = Field(
-    'local',
-    doc="where the network acts: 'local' in each collector, 'central' on one server for all collectors on Ray",
-    rule=_has_a_server,
-    may_change=True,
-)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.team import LEARNING, REWARDS, is_team, team_of
+from rlframe.data.team import REWARDS, team_of
 from rlframe.data.timestep import Array, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.field import Field
@@ -86,11 +86,6 @@ def check_rewards(spec: EnvSpec, cfg: Any) -> None:
         got=True,
         expected='False, or an env team:GAME, whose observations have the part rewards',
     )
-
-
-def learning_parts(spec: EnvSpec) -> tuple[str, ...]:
-    """Returns the parts of the observations of a team that only learning reads; none if the env is no team."""
-    return LEARNING if is_team(spec) else ()
 
 
 def network_arguments(policy: Any) -> dict[str, Any]:

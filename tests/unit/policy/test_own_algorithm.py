@@ -37,7 +37,6 @@ NOT_LISTED = {
     'outputs',
     'check_spec',
     'best_step',
-    'get_setting_learn',
     'model_kwargs',
     'state_dict',
     'load_state_dict',
