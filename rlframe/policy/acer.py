@@ -21,7 +21,7 @@ from rlframe.policy.parts.options import (
     learning_rate,
 )
 from rlframe.policy.parts.sections import LearnConfig, StochasticEval
-from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.sequences import Rows, steps_of
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.ppo import ActorPolicy
 from rlframe.policy.qac import QACUpdate
@@ -233,9 +233,6 @@ class ACERPolicy(ActorPolicy):
         }
 
     def columns(self, data: Batch) -> Rows:
-        steps = data
-        if 'mask' not in data:
-            steps = data.map(lambda column: column[:, None]).replace(mask=np.ones((len(data), 1), bool))
-        rows = super().columns(steps)
+        rows = super().columns(steps_of(data))
         rows['obs'] = seen(rows['obs'], rows.pop('next_obs'))
         return rows | ({'IS': self.tensor(data['IS'])} if 'IS' in data else {})

@@ -18,6 +18,7 @@ from rlframe.policy.parts import faces
 from rlframe.policy.parts.acting import ActingState
 from rlframe.policy.parts.actions import ActionMap, distribution_of, is_own, without_forbidden
 from rlframe.policy.parts.compiled import TrainStep, resolve_device
+from rlframe.policy.parts.demos import IS_DEMO, marks_of
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.fit import (
     check_critic_obs,
@@ -93,6 +94,8 @@ class Policy(Configurable):
     """The registered name of the network to build, if ``model.type`` names none; a pair: without a core, and with one."""
     network_arguments: dict[str, str | None] = {}
     """Options of the section ``model`` that a network has under another name; None: that it is not given."""
+    layers: Mapping[str, Any] = {}
+    """Further arguments of the network, which an algorithm fixes."""
     supported_actions = 'Discrete'
     """Names of the action spaces that it can act in."""
     supported_observations = 'Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple'
@@ -270,16 +273,16 @@ class Policy(Configurable):
 
     def create_model(self) -> torch.nn.Module:
         """Returns the network; called once, unless one was given. Overridden to add parts, such as a further head."""
-        section = chosen_network(self)
-        kind = MODEL_REGISTRY.get_cls(section)
-        return create_network(kind, self.model_kwargs(), type(self).__name__, section['type'])
+        network: torch.nn.Module = create_network(self)
+        return network
 
     def model_kwargs(self) -> dict[str, Any]:
         """Returns the arguments of the network's constructor: the ``model`` section and the spec."""
         kind = MODEL_REGISTRY.get_cls(chosen_network(self))
         fields = self.config_fields()['model']
-        options = network_options(self._cfg.model, fields, kind, self.network_arguments) | {'spec': self.spec}
-        return options | network_arguments(self) if self.is_for_teams else options
+        options = network_options(self._cfg.model, fields, kind, self.network_arguments)
+        of_team = network_arguments(self) if self.is_for_teams else {}
+        return {**options, 'spec': self.spec, **of_team, **self.layers}
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         """Returns the output that the network acts by, [B, size, ...], and its right size."""
@@ -304,6 +307,8 @@ class Policy(Configurable):
 
         Called once for the data of ``forward_learn``. Overridden by policies that compute further columns.
         """
+        if IS_DEMO in self.update.inputs:
+            data = data.replace(is_demo=marks_of(data))
         columns = data.columns
         rows = {name: self.tensor(columns[name]) for name in self.update.inputs if name in columns}
         return rows | self.update.drawn(self.rng, len(data), self.tensor)
@@ -328,10 +333,6 @@ class Policy(Configurable):
         """Returns arguments for the collector's ``forward``, such as ``eps``, from counters such as ``envstep``."""
         return {}
 
-    def _remember(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
-        """Sets the episodes that the next action continues, and returns the column ``state`` if there is a core."""
-        return {} if self._memory is None else self._memory.begin(env_id, is_evaluation)
-
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs.
 
@@ -347,7 +348,7 @@ class Policy(Configurable):
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         """Acts as in evaluation, for a collector that does not explore.
 
-        Overridden by policies whose transitions need further columns or the memory of collection.
+        Overridden by policies whose transitions need further columns, or whose evaluations may draw actions.
         """
         return self.forward_eval(obs, env_id)
 
@@ -382,6 +383,7 @@ class Policy(Configurable):
         returned for them, and the step's ``TimeStep``.
         """
         reward = rewards_of(timestep.obs) if self.has_own_rewards else timestep.reward
+        state = {'state': output['state']} if 'state' in output else {}
         return {
             'obs': obs,
             'next_obs': timestep.obs,
@@ -389,6 +391,7 @@ class Policy(Configurable):
             'reward': reward.astype(np.float32, copy=False),
             'terminated': timestep.terminated,
             'truncated': timestep.truncated,
+            **state,
         }
 
     def env_action(self, stored: Array) -> Array:

@@ -105,7 +105,7 @@ class BCPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
             output = self._output(self.tensor(obs)).cpu().numpy()
-        return Batch.unchecked({'action': self._actions.to_env(self.distribution.mode(output))}, len(output))
+        return self._actions.batch(self.distribution.mode(output))
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return self.forward_eval(obs, env_id)

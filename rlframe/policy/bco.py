@@ -8,16 +8,16 @@ from typing import Any
 
 from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.policy.bc import BCConfig, BCLearn, BCPolicy, BCUpdate
-from rlframe.policy.parts.demos import HALF, IS_DEMO, marks_of
+from rlframe.policy.parts.demos import HALF, IS_DEMO
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.network import chosen_network, create_network
+from rlframe.policy.parts.network import create_network
 from rlframe.policy.parts.options import UPDATE_PER_COLLECT, Schedule, learning_rate
 from rlframe.policy.parts.random_policy import random_actions
 from rlframe.policy.parts.sections import N_SAMPLE, CollectConfig
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.update import Loss
-from rlframe.registry import MODEL_REGISTRY, POLICY_REGISTRY
+from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import LazyModule, torch
 
@@ -105,12 +105,9 @@ class BCOPolicy(BCPolicy):
 
     def create_model(self) -> torch.nn.Module:
         model: Any = super().create_model()
-        section = chosen_network(self)
         pair = gymnasium.spaces.Tuple((self.spec.observation_space,) * 2)
         spec = dataclasses.replace(self.spec, observation_space=pair)
-        kwargs = self.model_kwargs() | {'spec': spec}
-        kind = MODEL_REGISTRY.get_cls(section)
-        model.inverse = create_network(kind, kwargs, type(self).__name__, section['type'])
+        model.inverse = create_network(self, spec=spec)
         return model
 
     def init_collect(self) -> None:
@@ -126,6 +123,3 @@ class BCOPolicy(BCPolicy):
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {'eps': self._cfg.collect.eps}
-
-    def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(is_demo=marks_of(data)))

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlframe.data.timestep import Array, Batch, TimeStep
 from rlframe.policy.dqn import DoubleConfig, DQNLearn, DQNUpdate, QPolicy
-from rlframe.policy.parts.demos import HALF, IS_DEMO, MARGIN, MARGIN_WEIGHT, large_margin, marks_of
+from rlframe.policy.parts.demos import HALF, IS_DEMO, MARGIN, MARGIN_WEIGHT, large_margin
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.update import Loss
@@ -111,6 +111,3 @@ class DQfDPolicy(QPolicy):
         if self._nstep == 1:
             return rows
         return rows | {f'first_{name}': rows[name] for name in FIRST}
-
-    def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(is_demo=marks_of(data)))

@@ -336,7 +336,6 @@ class QPolicy(Policy):
         return action
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        before = self._remember(env_id)
         action = self.pick(self.q_value(obs).numpy())
         if eps > 0 and self._has_mask:
             draw = self.rng.random(len(action)) / eps
@@ -352,7 +351,7 @@ class QPolicy(Policy):
             for i, draw in enumerate(self.rng.random(len(action)).tolist()):
                 if draw * scale < count:
                     action[i] = draw * scale
-        return self._output(action, before)
+        return self._actions.batch(action)
 
     def action_prob(self, obs: Array, output: Batch, eps: float = 0.0, **settings: Any) -> FloatArray | None:
         is_ours = type(self).forward_collect is QPolicy.forward_collect and type(self).pick is QPolicy.pick
@@ -364,36 +363,21 @@ class QPolicy(Policy):
         return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        return self._output(self._best_without_noise(obs))
-
-    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        if self._memory is None:
-            return self.forward_eval(obs, env_id)
-        before = self._remember(env_id)
-        return self._output(self._best_without_noise(obs), before)
-
-    def _best_without_noise(self, obs: Array) -> Array:
-        """Returns the best allowed actions by the means of noisy weights, [n, ...], counted from 0."""
-        if self._noisy:
+        if self._noisy:  # noisy weights are then their means
             self.model.eval()
         action = self._best(obs)
         if self._noisy:
             self.model.train()
-        return action
+        return self._actions.batch(action)
 
     def _best(self, obs: Array) -> Array:
         """Returns the best allowed actions, [n, ...], counted from 0."""
         return self.distribution.mode(self.q_value(obs).numpy())
 
-    def _output(self, action: Array, before: Mapping[str, Array] | None = None) -> Batch:
-        """Returns actions that are counted from 0, [n], as the env counts them, and what is to be kept from before them."""
-        return Batch.unchecked({'action': self._actions.to_env(action), **(before or {})}, len(action))
-
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
         rows['action'] = self._actions.from_env(rows['action']).astype(self._action_dtype)
-        return rows if self._memory is None else rows | {'state': output['state']}
+        return rows
 
     def env_action(self, stored: Array) -> Array:
         return self._actions.to_env(stored.astype(np.int64))

@@ -142,17 +142,8 @@ class DTPolicy(Policy):
         return self._best_of(output), after
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id)
-        return self._acted(obs)
-
-    forward_greedy = forward_collect
-
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        return self._acted(obs)
-
-    def _acted(self, obs: Array) -> Batch:
         assert self._memory is not None
         with torch.inference_mode():
-            action = self._best_of(self._memory.act(self.tensor(obs))).cpu().numpy()
-        return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
+            return self._actions.batch(self._best_of(self._memory.act(self.tensor(obs))).cpu().numpy())
+
+    forward_eval = forward_collect

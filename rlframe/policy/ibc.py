@@ -120,8 +120,7 @@ class IBCPolicy(Policy):
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            action = self.best_action(self.tensor(obs)).cpu().numpy()
-        return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
+            return self._actions.batch(self.best_action(self.tensor(obs)).cpu().numpy())
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return self.forward_eval(obs, env_id)

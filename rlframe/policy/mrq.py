@@ -28,7 +28,7 @@ from rlframe.policy.parts.options import (
 )
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sections import LearnConfig
-from rlframe.policy.parts.sequences import Rows, reward_windows
+from rlframe.policy.parts.sequences import Rows, reward_windows, steps_of
 from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qac import QACPolicy, QACUpdate
 from rlframe.policy.update import Loss
@@ -340,9 +340,7 @@ class MRQPolicy(QACPolicy):
 
     def columns(self, data: Batch) -> Rows:
         """Returns sequences if it is the encoder's turn, else transitions of one step of each, with the sum of rewards."""
-        steps = data
-        if 'mask' not in data:
-            steps = data.map(lambda column: column[:, None]).replace(mask=np.ones((len(data), 1), bool))
+        steps = steps_of(data)
         found = self._sequences(steps) if self.update.turn else self._transitions(steps)
         if 'IS' in data:
             found['IS'] = data['IS']

@@ -36,9 +36,8 @@ from rlframe.policy.parts.sequences import (
     Rows,
     apart_rows,
     begins_of,
-    env_by_env,
     flat,
-    real_rows,
+    real_samples,
     shuffled_batches,
     standardised,
     values_after,
@@ -298,9 +297,8 @@ class ActorPolicy(Policy):
         return self.model.logit(obs), self.distribution.size + self.distribution.log_std_size
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._remember(env_id)
         logit = self._logit(obs)
-        return self._output(logit, self.distribution.sample(logit, self.rng), before)
+        return self._output(logit, self.distribution.sample(logit, self.rng))
 
     def action_prob(self, obs: Array, output: Batch, **settings: Any) -> FloatArray | None:
         logit, action = (torch.as_tensor(output[name]) for name in ('logit', 'action'))
@@ -309,23 +307,19 @@ class ActorPolicy(Policy):
         return prob
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
         logit = self._logit(obs)
-        return self._output(logit, self.distribution.mode(logit), before)
+        return self._output(logit, self.distribution.mode(logit))
 
-    def _output(self, logit: FloatArray, action: Array, before: dict[str, Array]) -> Batch:
+    def _output(self, logit: FloatArray, action: Array) -> Batch:
         """Returns actions as the env takes them, with the columns that the transition needs."""
-        output = {'action': self._actions.to_env(action), 'logit': logit, **before}
-        if not self._actions.is_exact:
-            output['unclipped'] = action
-        return Batch.unchecked(output, len(action))
+        own = {} if self._actions.is_exact else {'unclipped': action}
+        return self._actions.batch(action, logit=logit, **own)
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
         logit = self._logit(obs)
         chosen = self.distribution
         action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
-        return Batch.unchecked({'action': self._actions.to_env(action)}, len(action))
+        return self._actions.batch(action)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
@@ -348,24 +342,17 @@ class ActorPolicy(Policy):
         rows = super().process_transition(obs, output, timestep)
         is_exact = self._actions.is_exact
         action = self._actions.from_env(output['action']) if is_exact else output['unclipped']
-        columns = {name: output[name] for name in ('logit', 'state') if name in output}
-        return rows | columns | {'action': action}
+        logit = {'logit': output['logit']} if 'logit' in output else {}
+        return rows | logit | {'action': action}
 
     def _samples(self, block: Batch, apart: BoolArray, found: dict[str, Array]) -> Batch:
         """Returns the training samples of a round: the inputs of the update among its columns, and those that were found.
 
-        If there is a core, or a column ``begins``, the rows of each env stand one behind the other, in the order of time.
         ``apart``: see ``apart_rows``, bool [T, N].
         """
-        columns = {name: block[name] for name in (*self.update.inputs, 'collect_iter') if name in block}
-        columns |= found
-        real = real_rows(block)
         if self._has_core:
-            columns |= {'state': block['state'], 'begins': begins_of(apart)}
-        if 'begins' in columns:
-            columns = env_by_env(columns)
-            real = real.T
-        return Batch({name: column[real] for name, column in columns.items()})
+            found = found | {'state': block['state'], 'begins': begins_of(apart)}
+        return real_samples(block, self.update.inputs, found)
 
     def _minibatches(self, columns: Rows, data: Batch, size: int) -> Iterator[Rows]:
         """Divides the shuffled rows of a round, or its sequences if there is a core, into batches of ``size`` rows."""

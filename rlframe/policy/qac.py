@@ -202,8 +202,6 @@ class QACPolicy(Policy):
     default_network: str | tuple[str, str] = ('qac', 'recurrent_qac')
     supported_actions = 'Box'
     network_arguments = {**ATOMS, 'twin_critic': None, 'n_critic': None, 'num_quantiles': 'quantiles'}
-    layers: Mapping[str, Any] = {}
-    """Further arguments of the network, which an algorithm fixes."""
     actor_kind = 'deterministic'
     """Argument ``actor`` of the network: 'deterministic', 'gaussian' or 'categorical'."""
     _noise: ExplorationNoise | None = None
@@ -244,8 +242,8 @@ class QACPolicy(Policy):
         return (output[0] if isinstance(output, tuple) else output), size
 
     def model_kwargs(self) -> dict[str, Any]:
-        kwargs = super().model_kwargs()
-        return {**kwargs, **self.layers, 'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
+        own = {'critic_num': critic_num(self._cfg.model), 'actor': self.actor_kind}
+        return super().model_kwargs() | own
 
     @classmethod
     def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
@@ -311,39 +309,32 @@ class QACPolicy(Policy):
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._noise is not None
         noise = self.tensor(self._noise.draw(env_id))
-        before = self._remember(env_id)
         with torch.inference_mode():
             tensor = self.tensor(obs)
             unit = self.explore(tensor, noise, **settings)
-            if self._hybrid is not None:
-                before = before | {'unit_action': unit.cpu().numpy()}
-            return self._output(self._meant(unit, tensor), before)
+            output = self._output(self._meant(unit, tensor))
+            return output if self._hybrid is None else output.replace(unit_action=unit.cpu().numpy())
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
         with torch.inference_mode():
-            return self._output(self.best_action(self.tensor(obs)), before)
+            return self._output(self.best_action(self.tensor(obs)))
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
+        if not self._draws_in_eval:
+            return self.forward_greedy(obs, env_id)
+        noise = self._eval_rng.standard_normal((len(env_id), self.update.action_size), np.float32)
         with torch.inference_mode():
             tensor = self.tensor(obs)
-            if not self._draws_in_eval:
-                return self._output(self.best_action(tensor), {})
-            size = len(env_id), self.update.action_size
-            noise = self.tensor(self._eval_rng.standard_normal(size, np.float32))
-            return self._output(self._meant(self.explore(tensor, noise), tensor), {})
+            return self._output(self._meant(self.explore(tensor, self.tensor(noise)), tensor))
 
-    def _output(self, action: torch.Tensor, columns: dict[str, Array]) -> Batch:
-        """Returns actions as the env takes them, with further columns; a Box also as the network output them."""
+    def _output(self, action: torch.Tensor) -> Batch:
+        """Returns actions as the env takes them; a Box also as the network output them."""
         array = action.cpu().numpy()
         own = {'unit_action': array} if self._hybrid is None else {}
-        return Batch.unchecked({'action': self._actions.to_env(array), **own, **columns}, len(array))
+        return self._actions.batch(array, **own)
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
-        if self._memory is not None:
-            rows['state'] = output['state']
         if 'unit_action' in output:
             return rows | {'action': output['unit_action']}
         action = self._actions.from_env(output['action'])  # not drawn by exploration
@@ -395,29 +386,20 @@ class CategoricalPolicy(QACPolicy):
         return logit
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        before = self._remember(env_id)
-        return self._taken(self.distribution.sample(self._acting_logit(obs), self.rng), before)
+        return self._actions.batch(self.distribution.sample(self._acting_logit(obs), self.rng))
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        before = self._remember(env_id)
-        return self._taken(self.distribution.mode(self._acting_logit(obs)), before)
+        return self._actions.batch(self.distribution.mode(self._acting_logit(obs)))
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        self._remember(env_id, is_evaluation=True)
-        logit = self._acting_logit(obs)
-        chosen = self.distribution
-        return self._taken(
-            chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit), {}
-        )
-
-    def _taken(self, action: Array, before: dict[str, Array]) -> Batch:
-        """Returns choices as the env takes them, with the column ``state`` if there is a core."""
-        return Batch.unchecked({'action': self._actions.to_env(action), **before}, len(action))
+        if not self._draws_in_eval:
+            return self.forward_greedy(obs, env_id)
+        return self._actions.batch(self.distribution.sample(self._acting_logit(obs), self._eval_rng))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy.process_transition(self, obs, output, timestep)
         action = self._actions.from_env(rows['action']).astype(self._action_dtype)
-        return rows | {'action': action} | ({'state': output['state']} if self._has_core else {})
+        return rows | {'action': action}
 
 
 def check_memory(policy: type[QACPolicy], cfg: EasyDict) -> list[ConfigError]:

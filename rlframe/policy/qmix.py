@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlframe.policy.vdn import VDN_DING, TeamQConfig, TeamQModel, VDNPolicy
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -38,7 +36,5 @@ class QMIXPolicy(VDNPolicy):
     """
 
     _cfg: QMIXConfig
+    layers = {'mixer': 'monotonic'}
     ding = QMIX_DING
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'mixer': 'monotonic'}

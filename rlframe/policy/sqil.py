@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
-from rlframe.policy.parts.demos import HALF, IS_DEMO, marks_of
+from rlframe.policy.parts.demos import HALF, IS_DEMO
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
@@ -70,9 +69,6 @@ class SQILPolicy(SQLPolicy):
     update_class = SQILUpdate
     ding = DingNames(defaults=SQLPolicy.ding.defaults)
 
-    def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(is_demo=marks_of(data)))
-
 
 @POLICY_REGISTRY.register('sqil_sac')
 class SQILSACPolicy(SACPolicy):
@@ -91,6 +87,3 @@ class SQILSACPolicy(SACPolicy):
         defaults=SACPolicy.ding.defaults,
         unused={'expert_random_collect_size': 'an expert acts from the first env step on'},
     )
-
-    def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(is_demo=marks_of(data)))

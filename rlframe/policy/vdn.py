@@ -145,5 +145,4 @@ class VDNPolicy(QPolicy):
         return settings
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        before = self._remember(env_id)
-        return self._output(explored(self, self.q_value(obs).numpy(), eps), before)
+        return self._actions.batch(explored(self, self.q_value(obs).numpy(), eps))

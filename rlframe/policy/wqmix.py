@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qmix import QMIX_DING, QMIXConfig
 from rlframe.policy.update import Loss
@@ -79,7 +77,5 @@ class WQMIXPolicy(VDNPolicy):
 
     _cfg: WQMIXConfig
     update_class = WQMIXUpdate
+    layers = {'mixer': 'monotonic', 'has_critic': True}
     ding = QMIX_DING.having(options={'learn.wqmix_ow': 'learn.optimistic'})
-
-    def model_kwargs(self) -> dict[str, Any]:
-        return super().model_kwargs() | {'mixer': 'monotonic', 'has_critic': True}

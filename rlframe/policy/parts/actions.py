@@ -60,6 +60,10 @@ class ActionMap:
         action = action + self._start if self._has_start else action
         return action.astype(self._dtype, copy=False)
 
+    def batch(self, action: Array, **columns: Array) -> Batch:
+        """Returns a network's actions [n, ...] as the column ``action`` of the env's, beside further columns."""
+        return Batch.unchecked({'action': self.to_env(action), **columns}, len(action))
+
     def from_env(self, action: Array) -> Array:
         """Maps actions of the env [n, ...] to those that a network would have meant."""
         if self._parts:

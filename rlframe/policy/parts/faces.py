@@ -65,7 +65,7 @@ def recording(policy: Any, forward: Forward) -> CollectMode:
     if policy._on_policy and policy._cfg.collect.get('keep_rows'):
         sampling = partial(keeping_rows, sampling)
     return CollectMode(
-        by_env(normalizer.acting(obeying(forward, policy)), policy.spec),
+        by_env(normalizer.acting(obeying(remembering(forward, policy), policy)), policy.spec),
         normalizer.recording(policy.process_transition),
         sampling,
         normalizer.forgetting(policy.reset_collect),
@@ -76,10 +76,28 @@ def recording(policy: Any, forward: Forward) -> CollectMode:
     )
 
 
+def remembering(forward: Forward, policy: Any, is_evaluation: bool = False) -> Forward:
+    """Returns a ``forward`` that goes on with the episodes of its envs, in which a policy with a memory acts.
+
+    In collection, that of a network with a core also returns the column ``state``: the states before its actions.
+    """
+    memory = policy._memory
+    if memory is None:
+        return forward
+
+    def remembered(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        before = memory.begin(env_id, is_evaluation)
+        output = forward(obs, env_id, **settings)
+        return output.replace(state=before) if policy._has_core and not is_evaluation else output
+
+    return remembered
+
+
 def eval_mode(policy: Any) -> EvalMode:
     """The functions that act as well as the policy can."""
+    forward = remembering(policy.forward_eval, policy, is_evaluation=True)
     return EvalMode(
-        by_env(policy._normalizer.acting(obeying(policy.forward_eval, policy)), policy.spec),
+        by_env(policy._normalizer.acting(obeying(forward, policy)), policy.spec),
         policy.reset_eval,
         policy.get_attribute,
         policy.set_attribute,

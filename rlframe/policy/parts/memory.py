@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rlframe.data.timestep import Array, Batch, FloatArray, IntArray
+from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.options import ImageModel, check_widths
 from rlframe.policy.parts.sequences import Rows, Sequences, clear, grown, reward_windows, take
@@ -141,11 +141,11 @@ class Memory:
         self._env_id: IntArray = np.empty(0, np.int64)
         self._before = self.collect.get(self._env_id)
 
-    def begin(self, env_id: IntArray, is_evaluation: bool = False) -> dict[str, Array]:
-        """Sets the episodes that the next action continues, and returns the column ``state`` of their transitions."""
+    def begin(self, env_id: IntArray, is_evaluation: bool = False) -> FloatArray:
+        """Sets the episodes that the next action continues, and returns their states, float32 [n, P, H]."""
         self.is_evaluation, self._env_id = is_evaluation, env_id
         self._before = (self.evaluation if is_evaluation else self.collect).get(env_id)
-        return {'state': self._before}
+        return self._before
 
     def act(self, obs: Any) -> Any:
         """Does a step of the network in these episodes, and returns its output for observations, tensors [n, ...].

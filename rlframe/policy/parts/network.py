@@ -65,16 +65,19 @@ def network_options(
     return found
 
 
-def create_network(kind: Any, kwargs: Mapping[str, Any], policy: str, name: str) -> Any:
-    """Returns a network.
+def create_network(policy: Any, **other: Any) -> Any:
+    """Returns the network of a policy, or one with other arguments.
 
     Raises:
         ConfigError: If its constructor does not take the arguments; with the policy, and the name of the network.
     """
+    section = chosen_network(policy)
+    kind = MODEL_REGISTRY.get_cls(section)
+    kwargs = policy.model_kwargs() | other
     try:
         inspect.signature(kind).bind(**kwargs)
     except TypeError as error:
-        message = f'{policy} cannot use the network {name!r}: {error}'
+        message = f'{type(policy).__name__} cannot use the network {section["type"]!r}: {error}'
         raise ConfigError(message, where='policy.model.type') from error
     return kind(**kwargs)
 

@@ -57,10 +57,17 @@ def real_rows(block: Batch) -> BoolArray:
 
 
 def real_samples(block: Batch, names: Iterable[str], found: Mapping[str, Array] = {}) -> Batch:
-    """Returns the rows of a block that are no padding, with those of some columns that it has, and others, [T, N, ...]."""
+    """Returns the rows of a block that are no padding, with those of some columns that it has, and others, [T, N, ...].
+
+    With a column ``begins``, the rows of each env stand one behind the other, in the order of time.
+    """
     columns = {name: block[name] for name in (*names, 'collect_iter') if name in block}
+    columns |= found
     real = real_rows(block)
-    return Batch({name: column[real] for name, column in (columns | dict(found)).items()})
+    if 'begins' in columns:
+        columns = {name: column.swapaxes(0, 1) for name, column in columns.items()}
+        real = real.T
+    return Batch({name: column[real] for name, column in columns.items()})
 
 
 def flat(column: Any) -> Any:
@@ -209,6 +216,8 @@ def begins_of(done: BoolArray) -> BoolArray:
     return np.concatenate([np.ones_like(done[:1]), done[:-1]])
 
 
-def env_by_env(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Puts the rows of each env one behind the other: columns [T, N, ...] to [N, T, ...]."""
-    return {name: column.swapaxes(0, 1) for name, column in columns.items()}
+def steps_of(data: Batch) -> Batch:
+    """Returns sequences, [B, T, ...], as they are; transitions, [B, ...], which have no ``mask``, as sequences of one step."""
+    if 'mask' in data:
+        return data
+    return data.map(lambda column: column[:, None]).replace(mask=np.ones((len(data), 1), bool))
