@@ -27,4 +27,4 @@ class BoltzmannDQNPolicy(DQNPolicy):
     ) -> Batch:
         logit = self.q_value(obs) / temperature  # [n, A]
         action = torch.distributions.Categorical(logits=logit).sample()  # [n]
-        return self._output(action.numpy())
+        return self.actions.batch(action.numpy())

@@ -168,7 +168,8 @@ class Policy(Configurable):
         self.rng = component_rng(seed, 'policy', rank)
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)
-        self._actions = ActionMap(spec)
+        self.actions = ActionMap(spec)
+        """Maps actions of the network to those of the env; ``actions.batch`` is what a ``forward`` returns."""
         self._normalizer = Normalizer(self._cfg, spec, self.samples_rounds)
         self._shift = RandomShift(self._cfg, spec, self.rng)
         # the network, and what learns

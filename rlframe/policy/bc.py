@@ -10,13 +10,7 @@ from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.optim import OPTIMIZER
-from rlframe.policy.parts.options import (
-    BATCH_SIZE,
-    ImageModel,
-    Schedule,
-    grad_clip_norm,
-    learning_rate,
-)
+from rlframe.policy.parts.options import BATCH_SIZE, ImageModel, Schedule, grad_clip_norm, learning_rate
 from rlframe.policy.parts.sections import LearnConfig, PolicyConfig
 from rlframe.policy.parts.sequences import Rows, real_samples
 from rlframe.policy.update import Loss, Update
@@ -93,7 +87,7 @@ class BCPolicy(Policy):
     toy = dict(learn=dict(batch_size=32, learning_rate=1e-2))
 
     def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
+        return super().columns(data.replace(action=self.actions.from_env(np.asarray(data['action']))))
 
     def _output(self, obs: Any) -> torch.Tensor:
         return self.masked(self.model(obs), obs)
@@ -105,7 +99,7 @@ class BCPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
             output = self._output(self.tensor(obs)).cpu().numpy()
-        return self._actions.batch(self.distribution.mode(output))
+        return self.actions.batch(self.distribution.mode(output))
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return self.forward_eval(obs, env_id)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array
-from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.options import Schedule, learning_rate, refused
+from rlframe.policy.parts.options import Schedule, learning_rate, without_core
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.recorded import FROM_DATA
 from rlframe.policy.parts.sequences import Rows
@@ -124,6 +122,7 @@ class BCQPolicy(QACPolicy):
     config: dict[str, Any] = dict(collect=FROM_DATA)
     default_network = 'bcq'
     update_class = BCQUpdate
+    checks = (without_core('the autoencoder has no memory'),)
     ding = DingNames(
         options={'learn.lmbda': 'learn.least_weight'},
         defaults={
@@ -141,13 +140,6 @@ class BCQPolicy(QACPolicy):
             batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3, learning_rate_vae=3e-3
         ),
     )
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = [*super().check_config(cfg)]
-        if cfg.model.core is not None:
-            errors.append(refused(cfg, 'model.core', 'the autoencoder has no memory', 'None'))
-        return errors
 
     def acted(self, obs: torch.Tensor) -> Any:
         return self.model(obs)

@@ -73,4 +73,4 @@ class BDQPolicy(QPolicy):
     solves = 'CartPole-v1', 40_000
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        return self._actions.batch(explored(self, self.q_value(obs).numpy(), eps))
+        return self.actions.batch(explored(self, self.q_value(obs).numpy(), eps))

@@ -10,11 +10,10 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.returns import gae
-from rlframe.data.team import STATE
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray
 from rlframe.policy.parts.actions import Choices
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.memory import CRITIC_OBS, UNROLL_LEN, MemoryModel
+from rlframe.policy.parts.memory import UNROLL_LEN
 from rlframe.policy.parts.options import (
     BATCH_SIZE,
     DISCOUNT_FACTOR,
@@ -26,20 +25,12 @@ from rlframe.policy.parts.options import (
 from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, flat, values_after
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, OF_TEAM, SEES_LAST_ACTION
+from rlframe.policy.parts.team import GROUPS, TeamModel
 from rlframe.policy.ppo import ActorPolicy, ActorUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
-
-
-class COMAModel(MemoryModel):
-    """Section ``model`` of COMA."""
-
-    critic_obs: str | None = option(CRITIC_OBS.having(STATE, doc=OF_TEAM))
-    agent_id: bool = option(AGENT_ID)
-    last_action: bool = option(SEES_LAST_ACTION)
 
 
 class COMALearn(LearnConfig):
@@ -72,7 +63,7 @@ class COMAConfig(PolicyConfig):
     """Options of COMA."""
 
     groups: str | list[Any] = option(GROUPS)
-    model: COMAModel
+    model: TeamModel
     learn: COMALearn
     collect: COMACollect
     eval: StochasticEval

@@ -341,24 +341,21 @@ class QPolicy(Policy):
             draw = self.rng.random(len(action)) / eps
             action = np.where(draw < 1, random_allowed(mask_of(obs), draw % 1), action)
         elif eps > 0:
-            # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Few
-            # numbers are below eps, and after a network's forward each NumPy call costs several times as much as an
-            # iteration of this loop: with two vectorised draws, one that tests and one that picks, a forward takes
-            # 5-7 us longer for 8 envs, and a round of collection in 8 CartPoles 3-8 %, in 64 CartPoles 0-3 %. Median
-            # CPU time of 40 interleaved blocks per form, one thread, with eps 0.1 and 0.95.
+            # A number below eps, divided by eps, is again uniform in [0, 1), so it also picks the random action. Two
+            # vectorised draws in place of this loop take 3-8 % more of a round of collection in 8 CartPoles.
             count = self.distribution.size
             scale = count / eps
             for i, draw in enumerate(self.rng.random(len(action)).tolist()):
                 if draw * scale < count:
                     action[i] = draw * scale
-        return self._actions.batch(action)
+        return self.actions.batch(action)
 
     def action_prob(self, obs: Array, output: Batch, eps: float = 0.0, **settings: Any) -> FloatArray | None:
         is_ours = type(self).forward_collect is QPolicy.forward_collect and type(self).pick is QPolicy.pick
         if not is_ours or self._cfg.model.get('noisy'):
             return None
         value = self.q_value(obs).numpy()
-        is_best = self._actions.from_env(output['action']) == value.argmax(1)
+        is_best = self.actions.from_env(output['action']) == value.argmax(1)
         allowed = np.isfinite(value).sum(1)
         return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
 
@@ -368,7 +365,7 @@ class QPolicy(Policy):
         action = self._best(obs)
         if self._noisy:
             self.model.train()
-        return self._actions.batch(action)
+        return self.actions.batch(action)
 
     def _best(self, obs: Array) -> Array:
         """Returns the best allowed actions, [n, ...], counted from 0."""
@@ -376,11 +373,11 @@ class QPolicy(Policy):
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
-        rows['action'] = self._actions.from_env(rows['action']).astype(self._action_dtype)
+        rows['action'] = self.actions.from_env(rows['action']).astype(self._action_dtype)
         return rows
 
     def env_action(self, stored: Array) -> Array:
-        return self._actions.to_env(stored.astype(np.int64))
+        return self.actions.to_env(stored.astype(np.int64))
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         return {'eps': self._eps(info['envstep'])}

@@ -129,7 +129,7 @@ class DTPolicy(Policy):
         """Returns what an update reads; of sequences without returns to go, these are the rewards in the sequence."""
         mask = np.asarray(data['mask'])
         action = np.asarray(data['action'])
-        unit = self._actions.from_env(action.reshape(-1, *action.shape[2:]))
+        unit = self.actions.from_env(action.reshape(-1, *action.shape[2:]))
         rows = {'action': unit.reshape(*mask.shape, *unit.shape[1:])}
         return super().columns(with_returns(data).replace(**rows))
 
@@ -144,6 +144,6 @@ class DTPolicy(Policy):
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._memory is not None
         with torch.inference_mode():
-            return self._actions.batch(self._best_of(self._memory.act(self.tensor(obs))).cpu().numpy())
+            return self.actions.batch(self._best_of(self._memory.act(self.tensor(obs))).cpu().numpy())
 
     forward_eval = forward_collect

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from easydict import EasyDict
-
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import refused
@@ -33,6 +31,13 @@ class EDACConfig(ContinuousSACConfig):
     """Options of EDAC."""
 
     learn: EDACLearn
+
+
+def check_critics(cfg: Any) -> list[ConfigError]:
+    """Refuses a likeness of a critic that is alone."""
+    if not cfg.learn.eta or critic_num(cfg.model) > 1:
+        return []
+    return [refused(cfg, 'learn.eta', 'one critic is like no other', '0, or more critics')]
 
 
 class EDACUpdate(SACUpdate):
@@ -80,16 +85,10 @@ class EDACPolicy(QACPolicy):
     may_learn_from_data = True
     config: dict[str, Any] = dict(model=dict(n_critic=10))
     update_class = EDACUpdate
+    checks = (check_critics,)
     ding = DingNames(
         options={'model.ensemble_num': 'model.n_critic'},
         defaults={'learn.eta': 0.1},
         unused={'learn.with_q_entropy': 'targets include the entropy, as those of SAC'},
     )
     toy = SACPolicy.toy | dict(model=dict(n_critic=4))
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        if cfg.learn.eta and critic_num(cfg.model) == 1:
-            errors.append(refused(cfg, 'learn.eta', 'one critic is like no other', '0, or more critics'))
-        return errors

@@ -111,7 +111,7 @@ class IBCPolicy(Policy):
     toy: dict[str, Any] = dict(learn=dict(batch_size=64, learning_rate=3e-3))
 
     def columns(self, data: Batch) -> Rows:
-        return super().columns(data.replace(action=self._actions.from_env(np.asarray(data['action']))))
+        return super().columns(data.replace(action=self.actions.from_env(np.asarray(data['action']))))
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the action of the least energy that is found, float32 [B, A]."""
@@ -120,7 +120,7 @@ class IBCPolicy(Policy):
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
-            return self._actions.batch(self.best_action(self.tensor(obs)).cpu().numpy())
+            return self.actions.batch(self.best_action(self.tensor(obs)).cpu().numpy())
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         return self.forward_eval(obs, env_id)

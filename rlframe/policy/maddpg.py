@@ -6,37 +6,26 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.team import STATE, team_of
+from rlframe.data.team import team_of
 from rlframe.data.timestep import Array, Batch, EnvSpec
-from rlframe.errors import ConfigError
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.actions import Choices
-from rlframe.policy.parts.memory import CRITIC_OBS
-from rlframe.policy.parts.options import refused
+from rlframe.policy.parts.options import without_core
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import (
-    AGENT_ID,
-    AGENT_REWARDS,
-    GROUPS,
-    OF_TEAM,
-    RELAXATION,
-    SEES_LAST_ACTION,
-)
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, RELAXATION, TeamModel
 from rlframe.policy.qac import CategoricalPolicy, ContinuousModel, QACConfig
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+check_core = without_core('agents whose critics read all actions have no memory')
 
-class TeamQACModel(ContinuousModel):
+
+class TeamQACModel(TeamModel, ContinuousModel):
     """Section ``model`` of actor-critics of teams whose critics read all actions."""
-
-    critic_obs: str | None = option(CRITIC_OBS.having(STATE, doc=OF_TEAM))
-    agent_id: bool = option(AGENT_ID)
-    last_action: bool = option(SEES_LAST_ACTION)
 
 
 class MADDPGConfig(DDPGConfig):
@@ -45,12 +34,6 @@ class MADDPGConfig(DDPGConfig):
     groups: str | list[Any] = option(GROUPS)
     agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamQACModel
-
-
-def check_core(cfg: Any) -> list[ConfigError]:
-    """Refuses a memory, which actors of such teams do not have."""
-    message = 'agents whose critics read all actions have no memory'
-    return [] if cfg.model.core is None else [refused(cfg, 'model.core', message, 'None')]
 
 
 class MADDPGUpdate(DDPGUpdate):

@@ -5,24 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.faces import Metrics
-from rlframe.data.team import STATE
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.memory import CRITIC_OBS
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, AGENT_REWARDS, GROUPS, OF_TEAM, SEES_LAST_ACTION
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
 
-class MAPPOModel(PPOModel):
+class MAPPOModel(TeamModel, PPOModel):
     """Section ``model`` of MAPPO."""
-
-    critic_obs: str | None = option(CRITIC_OBS.having(STATE, doc=OF_TEAM))
-    agent_id: bool = option(AGENT_ID)
-    last_action: bool = option(SEES_LAST_ACTION)
 
 
 class MAPPOConfig(PPOConfig):

@@ -157,7 +157,7 @@ class PDQNPolicy(QPolicy):
         # random actions
         mask = mask_of(obs) if self._has_mask else np.ones((len(action), hybrid.choices), np.bool_)
         is_random = self.rng.random((len(action), 1)) < eps
-        return self._actions.batch(np.where(is_random, hybrid.drawn(self.rng, mask), noisy))
+        return self.actions.batch(np.where(is_random, hybrid.drawn(self.rng, mask), noisy))
 
     def get_setting_collect(self, info: Mapping[str, Any]) -> dict[str, Any]:
         sigma = schedule_of(self._cfg.collect.noise_sigma)(info['envstep'])

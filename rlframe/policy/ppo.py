@@ -302,7 +302,7 @@ class ActorPolicy(Policy):
 
     def action_prob(self, obs: Array, output: Batch, **settings: Any) -> FloatArray | None:
         logit, action = (torch.as_tensor(output[name]) for name in ('logit', 'action'))
-        index = torch.as_tensor(self._actions.from_env(action.numpy()))
+        index = torch.as_tensor(self.actions.from_env(action.numpy()))
         prob: FloatArray = self.distribution.evaluate(logit, index)[0].exp().numpy()
         return prob
 
@@ -312,14 +312,14 @@ class ActorPolicy(Policy):
 
     def _output(self, logit: FloatArray, action: Array) -> Batch:
         """Returns actions as the env takes them, with the columns that the transition needs."""
-        own = {} if self._actions.is_exact else {'unclipped': action}
-        return self._actions.batch(action, logit=logit, **own)
+        own = {} if self.actions.is_exact else {'unclipped': action}
+        return self.actions.batch(action, logit=logit, **own)
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         logit = self._logit(obs)
         chosen = self.distribution
         action = chosen.sample(logit, self._eval_rng) if self._draws_in_eval else chosen.mode(logit)
-        return self._actions.batch(action)
+        return self.actions.batch(action)
 
     def best_action(self, obs: torch.Tensor) -> torch.Tensor:
         """Returns the most probable action as the network means it, [B, ...], as a part of a torch graph."""
@@ -340,8 +340,8 @@ class ActorPolicy(Policy):
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
-        is_exact = self._actions.is_exact
-        action = self._actions.from_env(output['action']) if is_exact else output['unclipped']
+        is_exact = self.actions.is_exact
+        action = self.actions.from_env(output['action']) if is_exact else output['unclipped']
         logit = {'logit': output['logit']} if 'logit' in output else {}
         return rows | logit | {'action': action}
 

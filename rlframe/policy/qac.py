@@ -251,10 +251,7 @@ class QACPolicy(Policy):
 
     def columns(self, data: Batch) -> Rows:
         """Returns what an update reads, as tensors on the device: transitions, or with a core the steps of sequences."""
-        if self._memory is None:
-            return super().columns(data)
-        rows = remembered(self, data)
-        return rows | self.update.drawn(self.rng, len(rows['reward']), self.tensor)
+        return super().columns(data) if self._memory is None else remembered(self, data)
 
     # acting
 
@@ -331,19 +328,19 @@ class QACPolicy(Policy):
         """Returns actions as the env takes them; a Box also as the network output them."""
         array = action.cpu().numpy()
         own = {'unit_action': array} if self._hybrid is None else {}
-        return self._actions.batch(array, **own)
+        return self.actions.batch(array, **own)
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = super().process_transition(obs, output, timestep)
         if 'unit_action' in output:
             return rows | {'action': output['unit_action']}
-        action = self._actions.from_env(output['action'])  # not drawn by exploration
+        action = self.actions.from_env(output['action'])  # not drawn by exploration
         return rows | {'action': action if self._hybrid is None else self._hybrid.as_scores(action)}
 
     def env_action(self, stored: Array) -> Array:
         if self._hybrid is not None:
             raise ConfigError('the actions in this replay buffer are scores of choices, not those of the env')
-        return self._actions.to_env(stored)
+        return self.actions.to_env(stored)
 
     def reset_collect(self, env_id: IntArray | None = None) -> None:
         super().reset_collect(env_id)
@@ -386,19 +383,19 @@ class CategoricalPolicy(QACPolicy):
         return logit
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self._actions.batch(self.distribution.sample(self._acting_logit(obs), self.rng))
+        return self.actions.batch(self.distribution.sample(self._acting_logit(obs), self.rng))
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        return self._actions.batch(self.distribution.mode(self._acting_logit(obs)))
+        return self.actions.batch(self.distribution.mode(self._acting_logit(obs)))
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if not self._draws_in_eval:
             return self.forward_greedy(obs, env_id)
-        return self._actions.batch(self.distribution.sample(self._acting_logit(obs), self._eval_rng))
+        return self.actions.batch(self.distribution.sample(self._acting_logit(obs), self._eval_rng))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy.process_transition(self, obs, output, timestep)
-        action = self._actions.from_env(rows['action']).astype(self._action_dtype)
+        action = self.actions.from_env(rows['action']).astype(self._action_dtype)
         return rows | {'action': action}
 
 

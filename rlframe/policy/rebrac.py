@@ -102,4 +102,4 @@ class ReBRACPolicy(QACPolicy):
 
     def get_train_sample(self, block: Batch) -> Batch:
         rows = super().get_train_sample(block)
-        return rows.replace(next_action=self._actions.from_env(np.asarray(rows['next_action'])))
+        return rows.replace(next_action=self.actions.from_env(np.asarray(rows['next_action'])))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from easydict import EasyDict
 
 from rlframe.data.timestep import Array
 from rlframe.errors import ConfigError
@@ -29,6 +28,14 @@ def often(settings: Settings, facts: Facts) -> Settings:
     steps = dict(learning_rate_actor=3e-3, learning_rate_alpha=3e-3, target_theta=0.01)
     learn = settings['learn'] | OFTEN | steps
     return settings | dict(random_collect_size=500, model=facts.encoder([64, 64]), learn=learn)
+
+
+def check_critics(cfg: Any) -> list[ConfigError]:
+    """Refuses targets of more critics than there are."""
+    count = critic_num(cfg.model)
+    if cfg.learn.target_critics <= count:
+        return []
+    return [refused(cfg, 'learn.target_critics', 'there are fewer critics', f'at most {count}')]
 
 
 class REDQLearn(SACLearn):
@@ -75,6 +82,7 @@ class REDQPolicy(QACPolicy):
     actor_kind = 'gaussian'
     config: dict[str, Any] = dict(model=dict(n_critic=10), learn=OFTEN)
     update_class = REDQUpdate
+    checks = (check_critics,)
     toy = QACPolicy.toy | dict(
         model=dict(n_critic=4),
         learn=QACPolicy.toy['learn'] | dict(learning_rate_alpha=1e-2, actor_update_freq=2),
@@ -84,15 +92,6 @@ class REDQPolicy(QACPolicy):
     @classmethod
     def starting(cls, facts: Facts) -> Settings:
         return often(super().starting(facts), facts)
-
-    @classmethod
-    def check_config(cls, cfg: EasyDict) -> list[ConfigError]:
-        errors = super().check_config(cfg)
-        count = critic_num(cfg.model)
-        if cfg.learn.target_critics > count:
-            message = 'there are fewer critics'
-            errors.append(refused(cfg, 'learn.target_critics', message, f'at most {count}'))
-        return errors
 
 
 class DroQModel(ContinuousModel):

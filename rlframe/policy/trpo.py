@@ -10,11 +10,10 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, Batch
-from rlframe.errors import ConfigError
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.natural import move, natural_step
 from rlframe.policy.parts.optim import Optimizer
-from rlframe.policy.parts.options import refused
+from rlframe.policy.parts.options import without_core
 from rlframe.policy.parts.sequences import Rows, shuffled_batches
 from rlframe.policy.ppo import PPOConfig, PPOLearn, PPOPolicy, PPOUpdate
 from rlframe.policy.update import Loss, Losses, Update
@@ -40,12 +39,6 @@ class TRPOConfig(PPOConfig):
     """Options of TRPO."""
 
     learn: TRPOLearn
-
-
-def check_core(cfg: Any) -> list[ConfigError]:
-    """Refuses a memory: rows of the critic's batches are shuffled."""
-    message = 'the critic learns from shuffled rows, not from sequences'
-    return [] if cfg.model.core is None else [refused(cfg, 'model.core', message, 'None')]
 
 
 class TRPOUpdate(PPOUpdate):
@@ -127,7 +120,7 @@ class TRPOPolicy(PPOPolicy):
 
     _cfg: TRPOConfig
     update_class = TRPOUpdate
-    checks = (check_core,)
+    checks = (without_core('the critic learns from shuffled rows, not from sequences'),)
     config: dict[str, Any] = dict(
         learn=dict(
             epoch_per_collect=10,

@@ -12,7 +12,7 @@ from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.memory import BURN_IN, PRIORITY_ETA
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_ID, GROUPS, SEES_LAST_ACTION
+from rlframe.policy.parts.team import GROUPS, AgentModel
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -46,11 +46,9 @@ VDN_DING = DingNames(
 """What DI-engine calls the options of policies that value the choices of a team."""
 
 
-class TeamQModel(QModel):
+class TeamQModel(AgentModel, QModel):
     """Section ``model`` of policies that value the choices of a team."""
 
-    agent_id: bool = option(AGENT_ID)
-    last_action: bool = option(SEES_LAST_ACTION)
     core: Literal[None, 'gru', 'lstm'] = option(
         None, doc='recurrent core behind the hidden layers of agents, a memory for each; None: no memory'
     )
@@ -145,4 +143,4 @@ class VDNPolicy(QPolicy):
         return settings
 
     def forward_collect(self, obs: Array, env_id: IntArray, eps: float = 0.0, **settings: Any) -> Batch:
-        return self._actions.batch(explored(self, self.q_value(obs).numpy(), eps))
+        return self.actions.batch(explored(self, self.q_value(obs).numpy(), eps))

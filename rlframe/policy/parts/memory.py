@@ -200,8 +200,8 @@ def remembered(policy: Any, data: Batch) -> Rows:
     nothing is learned. Rewards are summed over ``nstep`` steps; the windows end with the sequence.
 
     Returns:
-        The columns of transitions, and the ``sequence`` of each step; ``obs`` and ``next_obs`` are ``Remembered``, so that
-        networks go through the whole sequences.
+        The columns of transitions, the ``sequence`` of each step, and the numbers that the update draws; ``obs`` and
+        ``next_obs`` are ``Remembered``, so that networks go through the whole sequences.
     """
     from rlframe.model.core import Remembered, Unroll
 
@@ -236,7 +236,9 @@ def remembered(policy: Any, data: Batch) -> Rows:
         'value_gamma': tensor(discount),
         'sequence': tensor(of),
     }
-    return rows | ({'IS': tensor(np.asarray(data['IS'])[of])} if 'IS' in data else {})
+    if 'IS' in data:
+        rows['IS'] = tensor(np.asarray(data['IS'])[of])
+    return rows | policy.update.drawn(policy.rng, len(of), tensor)
 
 
 def priority_of_sequences(

@@ -202,6 +202,11 @@ class ImageModel(ModelConfig):
     )
 
 
+def without_core(reason: str) -> Callable[[Any], list[ConfigError]]:
+    """Returns a check that refuses a recurrent core."""
+    return lambda cfg: [] if cfg.model.core is None else [refused(cfg, 'model.core', reason, 'None')]
+
+
 def refused(cfg: Mapping[str, Any], where: str, message: str, expected: str) -> ConfigError:
     """Returns the error about the value of an option.
 

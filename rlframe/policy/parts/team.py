@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.team import REWARDS, team_of
+from rlframe.data.team import REWARDS, STATE, team_of
 from rlframe.data.timestep import Array, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, IncompatibleError
-from rlframe.utils.field import Field
+from rlframe.policy.parts.memory import CRITIC_OBS, MemoryModel
+from rlframe.policy.parts.options import ModelConfig
+from rlframe.utils.field import Field, option
 
 NAMES = ('shared', 'separate')
 """Which agents share a network, if a word says it."""
@@ -33,18 +35,30 @@ GROUPS = Field(
     doc="which agents share a network: 'shared' all, 'separate' none, or lists of their numbers, such as [[0, 1], [2]]",
     check=check_groups,
 )
-AGENT_ID = Field(True, doc='whether agents that share a network know which of them they are')
-SEES_LAST_ACTION = Field(
-    False, doc='whether agents know what they did in the step before, if the env is a team (team:)'
-)
-
 RELAXATION = Field(
     1.0,
     range='(0, inf)',
     doc='temperature of the Gumbel softmax through which critics teach actors that choose',
 )
-OF_TEAM = 'part of the observations of a team that critics read; None: what all agents see'
-"""The meaning of the option ``model.critic_obs`` in policies of teams."""
+
+
+class AgentModel(ModelConfig):
+    """Section ``model`` of policies of teams, whose agents have networks of one kind."""
+
+    agent_id: bool = option(True, doc='whether agents that share a network know which of them they are')
+    last_action: bool = option(
+        False, doc='whether agents know what they did in the step before, if the env is a team (team:)'
+    )
+
+
+class TeamModel(AgentModel, MemoryModel):
+    """The same with critics of the state of the env."""
+
+    critic_obs: str | None = option(
+        CRITIC_OBS.having(
+            STATE, doc='part of the observations of a team that critics read; None: what all agents see'
+        )
+    )
 
 
 def _of_no_team(_: type[Any], cfg: Any) -> ConfigError | None:

@@ -13,7 +13,7 @@ from memory import recall_run
 from rlframe.data import Batch, EnvSpec, TimeStep
 from rlframe.model.core import Unroll
 from rlframe.policy import create_policy
-from rlframe.policy.parts.sequences import Sequences, begins_of, env_by_env
+from rlframe.policy.parts.sequences import Sequences, begins_of
 from rlframe.policy.ppo import PPOPolicy
 
 BOX = gymnasium.spaces.Box(-9, 9, (3,), np.float32)
@@ -106,7 +106,7 @@ def test_samples_and_updates_see_what_acting_saw_across_rounds_and_episode_ends(
 def test_sequences_are_cut_at_episode_ends_and_at_unroll_len() -> None:
     done = np.zeros((6, 2), bool)
     done[1, 0] = done[5, 1] = True
-    begins = env_by_env({'begins': begins_of(done)})['begins'].reshape(-1)
+    begins = begins_of(done).swapaxes(0, 1).reshape(-1)
     whole, short = Sequences(begins), Sequences(begins, 4)
     assert whole.start.tolist() == [0, 2, 6] and whole.length.tolist() == [2, 4, 6]
     assert short.start.tolist() == [0, 2, 6, 10] and short.length.tolist() == [2, 4, 4, 2]

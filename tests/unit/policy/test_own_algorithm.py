@@ -175,10 +175,10 @@ class Optimistic(DQNPolicy):
 
 class Stubborn(DQNPolicy):
     def forward_collect(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
-        return self._output(np.full(len(obs), 3))
+        return self.actions.batch(np.full(len(obs), 3))
 
     def forward_eval(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
-        return self._output(np.full(len(obs), 3))
+        return self.actions.batch(np.full(len(obs), 3))
 
 
 @pytest.mark.parametrize('kind', [Valued, Optimistic, Stubborn])
