@@ -1,4 +1,4 @@
-"""Workers of ``-m parallel`` as forks of the process that starts them, which need not import torch and rlframe again."""
+"""Child processes as forks of the process that starts them, which need not import torch and rlframe again."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import quick_workers
 
 from rlframe.run import child_process
@@ -37,7 +38,15 @@ class ForkedWorker(subprocess.Popen[bytes]):
         self._close_pipe_fds(*given[9:15])  # type: ignore[attr-defined]
 
 
+OF_TESTS: Any = SimpleNamespace(**{**vars(subprocess), 'Popen': ForkedWorker})
+
+
 def fork_workers() -> None:
     """Lets this process fork the workers that it starts."""
-    of_tests = SimpleNamespace(**{**vars(subprocess), 'Popen': ForkedWorker})
-    child_process.subprocess = of_tests  # type: ignore[assignment]
+    child_process.subprocess = OF_TESTS
+
+
+@pytest.fixture
+def forked_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets a test fork the child processes of a run, which need not import torch and rlframe again."""
+    monkeypatch.setattr(child_process, 'subprocess', OF_TESTS)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import torch
 from error_texts import raises
+from forked_roles import forked_children as forked_children
 from parallel_parts import PATIENCE, compiled
 from runs import CASES, ROOT, assert_same_end, every, finish, killed_and_straight
 
@@ -94,6 +95,7 @@ CASES_OF_RANKS = [
 ]
 
 
+@pytest.mark.usefixtures('forked_children')
 @pytest.mark.parametrize(('case', 'learners'), CASES_OF_RANKS)
 def test_ranks_with_parts_of_a_batch_equal_one_with_all_of_it(case: str, learners: int, cwd: Path) -> None:
     alone, together = trained(case, 1), trained(case, learners)
@@ -178,6 +180,7 @@ def test_one_more_loss_than_restarts_ends_the_run_with_the_reason(cwd: Path) -> 
             pipeline.run()
 
 
+@pytest.mark.usefixtures('forked_children')
 def test_a_learner_that_dies_ends_the_run_with_the_reason(cwd: Path) -> None:
     cfg = compiled('cartpole_dqn', 'policy.learn.num_learners=2')
     policy = build.make_policy(cfg, build.make_factory(cfg).spec)

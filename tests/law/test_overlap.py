@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from error_texts import raises
 from fakes import config_pair
+from forked_roles import forked_children as forked_children
 from parallel_parts import compiled
 from runs import CASES, assert_same_end, differences, every, killed_and_straight
 from toys import toy_of_policy
@@ -22,6 +23,7 @@ OVERLAP = 'policy.collect.collector.overlap=1'
 LENGTH = ('--train-iter', '200')
 
 
+@pytest.mark.usefixtures('forked_children')
 def test_weights_are_of_the_version_before(cwd: Path) -> None:
     options = toy_of_policy('ppo')
     options['collector'] = {**options.get('collector', {}), 'overlap': 1}
