@@ -12,6 +12,7 @@ import pytest
 from error_texts import raises
 from fakes import config_pair
 from marks import slow_with
+from quick_workers import forked_workers as forked_workers
 from toys import PPO
 from zoo import Ladder
 
@@ -74,6 +75,7 @@ def test_values_reach_the_next_episodes_of_training_and_evaluations_play_the_env
     assert speeds == [[0], [0], [2], [4], [6], [8], [8], [8]]
 
 
+@pytest.mark.usefixtures('forked_workers')
 @pytest.mark.parametrize('manager', slow_with('async_subprocess', ['subprocess', 'async_subprocess']))
 def test_envs_in_worker_processes_get_the_same_values(manager: str, tmp_path: Path) -> None:
     with start(tmp_path / 'here') as here, start(tmp_path / 'there', manager) as there:
@@ -151,6 +153,7 @@ def test_what_cannot_be_scheduled_is_an_error_before_training(
         GymEnvFactory(cfg.env).spec  # noqa: B018  the first look at the env
 
 
+@pytest.mark.usefixtures('forked_workers')
 def test_a_new_worker_process_follows_the_schedule_too() -> None:
     manager = SubprocessEnvManager([Ladder, Ladder], {'on_error': 'restart', 'worker_num': 2})  # type: ignore[arg-type]
     try:
