@@ -203,20 +203,18 @@ def test_training_changes_the_model_and_reports_finite_variables(make: Make, nam
 
 def test_same_seed_same_actions_and_weights_and_state_continues(make: Make) -> None:
     policy, other, loaded = make(), make(), make(seed=9)
-    data = collected(policy)
-    other_data = collected(other)
-    np.testing.assert_array_equal(data['action'], other_data['action'])
-    train(policy, data), train(other, other_data)
+    trained_alike(policy, other)
     loaded.learn_mode.load_state_dict(copy.deepcopy(policy.learn_mode.state_dict()))
-    again = collected(policy)
-    for twin in (other, loaded):
-        rows = collected(twin)
-        np.testing.assert_array_equal(rows['action'], again['action'])
-        train(twin, rows)
-    train(policy, again)
-    for twin in (other, loaded):
-        for key, tensor in policy.collect_mode.state_dict()['model'].items():
-            assert torch.equal(tensor, twin.collect_mode.state_dict()['model'][key])
+    trained_alike(policy, loaded)
+
+
+def trained_alike(policy: Policy, twin: Policy) -> None:
+    """Lets two policies collect and learn, and makes sure that they do the same."""
+    data, rows = collected(policy), collected(twin)
+    np.testing.assert_array_equal(data['action'], rows['action'])
+    train(policy, data), train(twin, rows)
+    for key, tensor in policy.collect_mode.state_dict()['model'].items():
+        assert torch.equal(tensor, twin.collect_mode.state_dict()['model'][key])
 
 
 def test_bits_do_not_depend_on_where_arrays_lie_in_memory(make: Make, name: str) -> None:

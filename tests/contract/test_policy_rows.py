@@ -5,6 +5,7 @@ To check your own: ``RLFRAME_IMPORT=my_module pytest tests/contract/test_policy_
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -36,21 +37,18 @@ def make(name: str, spec: EnvSpec | None = None, **cfg: Any) -> Policy:
     return create_policy({'type': name, 'device': 'cpu', **cfg}, spec or spec_for(name), seed=0)
 
 
-def weights_after(name: str, data: Any, **cfg: Any) -> dict[str, torch.Tensor]:
-    """Returns a policy's weights after one call of ``learner.train``."""
-    policy = make(name, **cfg)
-    collected(policy)  # as the policy that made the data did
-    learner = BaseLearner({'hook': NO_HOOKS}, policy.learn_mode)
-    assert learner.train(data, 100)
-    return policy.collect_mode.state_dict()['model']
-
-
 def test_rows_of_any_form_train_as_the_batch_of_them_does(name: str) -> None:
-    data = collected(make(name))
-    expected = weights_after(name, data)
-    for rows in (list(data), tuple(to_tensor_transitions([dict(row) for row in data], False))):
-        got = weights_after(name, rows)
-        for key, tensor in expected.items():
+    policy = make(name)
+    data = collected(policy)
+    before = copy.deepcopy(policy.learn_mode.state_dict())
+    ends = []
+    for rows in (data, list(data), tuple(to_tensor_transitions([dict(row) for row in data], False))):
+        policy.learn_mode.load_state_dict(copy.deepcopy(before))
+        assert BaseLearner({'hook': NO_HOOKS}, policy.learn_mode).train(rows, 100)
+        weights = policy.collect_mode.state_dict()['model']
+        ends.append({key: tensor.clone() for key, tensor in weights.items()})
+    for got in ends[1:]:
+        for key, tensor in ends[0].items():
             assert torch.equal(tensor, got[key]), key
 
 
