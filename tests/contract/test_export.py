@@ -20,7 +20,7 @@ import pytest
 import torch
 from checked_names import names_of
 from exported import as_eval_builds_it, observations, same, trained
-from policies import acting_policies
+from policies import acting_policies, slow_unless_it_acts_alone
 from zoo import SampledEnv
 
 import rlframe
@@ -38,8 +38,7 @@ KINDS = {
 FIRST = [f'{name} {kinds[0]}' for name, kinds in KINDS.items()]
 OTHERS = [f'ppo {kind}' for kind in KINDS['ppo'][1:]]
 """Kinds of actions of one policy that has them all."""
-QUICK = (*acting_policies(), 'c51', 'iqn', 'dt', 'ibc', 'bcq', 'qmix', 'mappo', 'reppo')
-"""Policies that act in ways of their own; the others are tried in the slow tests."""
+QUICK = [name for name in slow_unless_it_acts_alone([*KINDS]) if isinstance(name, str)]
 CASES = [
     case if case in FIRST and case.split()[0] in QUICK else pytest.param(case, marks=pytest.mark.slow)
     for case in (*FIRST, *OTHERS)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from checked_names import names_of
+from policies import slow_unless_it_acts_alone
 from test_policy import ENVS, spec_for, train
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
@@ -65,6 +66,7 @@ def test_what_is_collected_greedily_is_what_evaluation_does_and_trains(name: str
     check_trains(policy, rows)
 
 
+@pytest.mark.parametrize('name', slow_unless_it_acts_alone(names_of(POLICY_REGISTRY)))
 def test_a_greedy_face_forgets_the_episodes_of_the_envs_that_are_reset(name: str) -> None:
     policy = make(name, {})
     space: Any = policy.spec.observation_space

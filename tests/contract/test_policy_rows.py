@@ -13,6 +13,7 @@ import pytest
 import torch
 from checked_names import names_of
 from error_texts import raises
+from policies import slow_unless_it_acts_alone
 from space_envs import SpaceEnv
 from test_policy import collected, spec_for
 
@@ -58,9 +59,10 @@ def test_rows_that_do_not_fit_together_are_named() -> None:
         learner.train([{'obs': 1, 'action': 0}, {'obs': 1}])
 
 
-@pytest.fixture
-def case(name: str) -> tuple[str, EnvSpec, list[Any]]:
+@pytest.fixture(params=slow_unless_it_acts_alone(names_of(POLICY_REGISTRY)))
+def case(request: pytest.FixtureRequest) -> tuple[str, EnvSpec, list[Any]]:
     """A policy, the spec of an env and five observations of it, which have parts and, if it can be, a mask."""
+    name: str = request.param
     kind = POLICY_REGISTRY.get(name).supported_actions.split(', ')[0]
     env = SpaceEnv('Dict', kind, 'obs' if 'Discrete' in kind else '')
     spec = EnvSpec(env.observation_space, env.action_space, name='Space')

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 
 from rlframe.config.rules import learns_from_data as learns_from_data
 from rlframe.data import Batch
@@ -68,3 +69,9 @@ def acting_policies() -> list[str]:
     return [
         name for name in POLICY_REGISTRY.names() if name in ACTORS or not POLICY_REGISTRY.is_builtin(name)
     ]
+
+
+def slow_unless_it_acts_alone(names: list[str]) -> list[Any]:
+    """Returns names of policies as cases; those that act as another one does, but for a part of its network, are marked slow."""
+    quick = (*acting_policies(), 'c51', 'iqn', 'dt', 'ibc', 'bcq', 'qmix', 'mappo', 'reppo')
+    return [name if name in quick else pytest.param(name, marks=pytest.mark.slow) for name in names]
