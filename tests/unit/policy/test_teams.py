@@ -607,8 +607,17 @@ MAPPO_OPTIONS = dict(core='gru', core_hidden_size=8)
 
 
 @pytest.mark.usefixtures('cwd')
-@pytest.mark.parametrize('policy', POLICIES)
-@pytest.mark.parametrize('groups', ['shared', [[0, 2], [1]]])
+@pytest.mark.parametrize(
+    ('policy', 'groups'),
+    [
+        *((policy, 'shared') for policy in POLICIES),
+        *((policy, [[0, 2], [1]]) for policy in ('qmix', 'mappo')),
+        *(
+            pytest.param(policy, [[0, 2], [1]], marks=pytest.mark.slow)
+            for policy in ('vdn', 'wqmix', 'qtran', 'coma')
+        ),
+    ],
+)
 def test_teams_with_memories_and_groups_train_and_are_exported_without_what_only_learning_reads(
     policy: str, groups: Any
 ) -> None:

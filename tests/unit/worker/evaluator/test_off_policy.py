@@ -54,7 +54,14 @@ def test_estimates_are_those_of_the_policy_and_not_of_the_data(
     assert found['low'] <= found[kind] <= found['high']
     if kind in ('pdis', 'wis') and is_known:
         assert found['low'] - 0.02 <= true <= found['high'] + 0.02
-    assert metric.score(lambda obs: np.full(len(obs), choice)) == found
+
+
+@pytest.mark.parametrize('is_known', [True, False])
+@pytest.mark.parametrize('kind', ESTIMATES)
+def test_the_same_policy_has_the_same_estimate(kind: str, is_known: bool) -> None:
+    metric = OffPolicyMetric(chain(30, is_known), SPEC, EstimateSettings(kind, DISCOUNT, 20), 'data')
+    one, other = (metric.score(lambda obs: np.zeros(len(obs), int)) for _ in range(2))
+    assert one == other
 
 
 def test_an_estimate_says_what_it_needs() -> None:
