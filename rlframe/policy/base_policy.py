@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -170,6 +169,8 @@ class Policy(Configurable):
         self._eval_rng = component_rng(*self._draws)
         self.actions = ActionMap(spec)
         """Maps actions of the network to those of the env; ``actions.batch`` is what a ``forward`` returns."""
+        self.distribution = distribution_of(spec, self._cfg)
+        """The distribution over actions whose parameters an actor outputs."""
         self._normalizer = Normalizer(self._cfg, spec, self.samples_rounds)
         self._shift = RandomShift(self._cfg, spec, self.rng)
         # the network, and what learns
@@ -322,7 +323,6 @@ class Policy(Configurable):
     # acting
 
     masked = staticmethod(without_forbidden)
-    distribution = cached_property(distribution_of)
 
     def init_collect(self) -> None:
         """Makes what only collection needs; called once."""

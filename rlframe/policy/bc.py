@@ -42,9 +42,6 @@ class BCUpdate(Update):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        from rlframe.model.distributions import distribution_for
-
-        self.distribution = distribution_for(spec.action_space, False)
         self._is_continuous = type(spec.action_space).__name__ == 'Box'
 
     def loss(self, rows: Rows) -> Loss:

@@ -143,6 +143,3 @@ class BCQPolicy(QACPolicy):
 
     def acted(self, obs: torch.Tensor) -> Any:
         return self.model(obs)
-
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.acted(obs), self.update.action_size

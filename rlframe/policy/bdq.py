@@ -19,9 +19,6 @@ class BDQUpdate(QUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        from rlframe.model.distributions import distribution_for
-
-        self.distribution = distribution_for(spec.action_space)
         self.choices = Choices(spec, self.device)
 
     def target(self, rows: Rows) -> torch.Tensor:

@@ -64,9 +64,6 @@ class MASACDiscreteUpdate(SACUpdate):
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
         self.choices = Choices(spec, self.device)
-        from rlframe.model.distributions import distribution_for
-
-        self.distribution = distribution_for(spec.action_space)
 
     def target_entropy(self) -> float:
         return 0.5 * self._largest

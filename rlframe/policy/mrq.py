@@ -328,9 +328,6 @@ class MRQPolicy(QACPolicy):
         raw = self.model.actor(self.model.encoder(obs))
         return self.update.squashed(self.masked(raw, obs), torch.zeros_like(raw))
 
-    def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        return self.model.actor(self.model.encoder(obs)), self.update.action_size
-
     def _meant(self, action: torch.Tensor, obs: Any) -> torch.Tensor:
         return masked(action, mask_of(obs)).argmax(1) if self.update.is_discrete else action
 

@@ -157,12 +157,6 @@ class PPOConfig(PolicyConfig):
 class ActorUpdate(Update):
     """Body of updates of an actor that outputs the parameters of a distribution over actions."""
 
-    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
-        super().__init__(model, cfg, spec)
-        from rlframe.model.distributions import distribution_for
-
-        self.distribution = distribution_for(spec.action_space, cfg.get('parameters_of_choice', False))
-
     def logit(self, obs: Any) -> torch.Tensor:
         """Returns the output of the actor for observations, [B, S]."""
         return self.masked(self.model.logit(obs), obs)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from easydict import EasyDict
 
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy
 from rlframe.policy.c51 import ATOMS
@@ -237,7 +237,7 @@ class QACPolicy(Policy):
         )
 
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
-        output = self.model.actor(obs)
+        output = self.acted(obs)
         size = int(getattr(self._action_space, 'n', self.update.action_size))
         return (output[0] if isinstance(output, tuple) else output), size
 
@@ -369,29 +369,25 @@ class CategoricalPolicy(QACPolicy):
     def _acting_output(self, obs: Any) -> tuple[torch.Tensor, int]:
         return self.model.actor(obs), self.distribution.size
 
-    def _logit(self, obs: Any) -> torch.Tensor:
-        """Returns the logit of each action while acting, float32 [B, A]; forbidden ones have none to speak of."""
-        logit = self._memory.act(obs) if self._memory is not None else self.model.actor(obs)
-        return self.masked(logit, obs)
-
     def _best_of(self, output: Any) -> torch.Tensor:
         return self.distribution.mode_tensor(output)
 
-    def _acting_logit(self, obs: Array) -> Array:
+    def _logit(self, obs: Array) -> FloatArray:
+        """Returns the logit of each action while acting, float32 [n, A]; forbidden ones have none to speak of."""
         with torch.inference_mode():
-            logit: Array = self._logit(self.tensor(obs)).cpu().numpy()
-        return logit
+            tensor = self.tensor(obs)
+            return self.masked(self.acted(tensor), tensor).cpu().numpy()
 
     def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self.actions.batch(self.distribution.sample(self._acting_logit(obs), self.rng))
+        return self.actions.batch(self.distribution.sample(self._logit(obs), self.rng))
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        return self.actions.batch(self.distribution.mode(self._acting_logit(obs)))
+        return self.actions.batch(self.distribution.mode(self._logit(obs)))
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if not self._draws_in_eval:
             return self.forward_greedy(obs, env_id)
-        return self.actions.batch(self.distribution.sample(self._acting_logit(obs), self._eval_rng))
+        return self.actions.batch(self.distribution.sample(self._logit(obs), self._eval_rng))
 
     def process_transition(self, obs: Array, output: Batch, timestep: TimeStep) -> dict[str, Array]:
         rows = Policy.process_transition(self, obs, output, timestep)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Array, EnvSpec
-from rlframe.policy.parts.actions import without_forbidden
+from rlframe.policy.parts.actions import distribution_of, without_forbidden
 from rlframe.policy.parts.optim import Optimizer, Targets
 from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.lazy import torch
@@ -69,6 +69,8 @@ class Update:
         self.model: Any = model
         self.cfg, self.spec = cfg, spec
         self.device = next((p.device for p in model.parameters()), torch.device('cpu'))
+        self.distribution = distribution_of(spec, cfg)
+        """The distribution over actions whose parameters an actor outputs."""
         self.optimizers: dict[str, Optimizer] = {}
         self.updates = 0
         """Updates so far."""

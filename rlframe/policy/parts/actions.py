@@ -266,11 +266,11 @@ def without_forbidden(value: torch.Tensor, obs: Any) -> torch.Tensor:
     return masked(value, mask_of(obs), IMPOSSIBLE)
 
 
-def distribution_of(policy: Any) -> ActionDistribution:
-    """The distribution over actions whose parameters an actor outputs."""
+def distribution_of(spec: EnvSpec, cfg: Any) -> ActionDistribution:
+    """Returns the distribution over the actions of an env, given the options of a policy."""
     from rlframe.model.distributions import distribution_for
 
-    return distribution_for(policy.spec.action_space, policy._cfg.get('parameters_of_choice', False))
+    return distribution_for(spec.action_space, cfg.get('parameters_of_choice', False))
 
 
 def obeying(forward: Forward, policy: Any) -> Forward:
