@@ -86,10 +86,10 @@ class CrossQUpdate(SACUpdate):
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
         self._norms = norms_of(model)
-        self._quantiles, self._dropped = cfg.model.num_quantiles, cfg.learn.dropped_quantiles
+        self._dropped: int = cfg.learn.get('dropped_quantiles', 0)
 
     def returns(self, value: torch.Tensor) -> Output:
-        return Values(value) if self._quantiles == 1 else Quantiles(value)
+        return Values(value) if value.dim() == 2 else Quantiles(value)  # [critics, B], or [critics, B, M]
 
     def critic_loss(self, rows: Rows) -> Loss:
         # both states, in one pass, so that batch norm sees the actions of both
@@ -169,18 +169,15 @@ class XQCConfig(ContinuousSACConfig):
     learn: XQCLearn
 
 
-class XQCUpdate(SACUpdate):
-    """SAC with batch norm, weights of length 1 and categorical critics."""
+class XQCUpdate(CrossQUpdate):
+    """CrossQ with target networks and categorical critics."""
 
-    needs_whole_batch = True
-    why_alone = 'keeps running statistics of its batches'
-    mode = {'is_training': True}
+    target_parts = ('critic',)
     follows_actor = False
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
         self.support = support_of(cfg.model, self.device)
-        self._norms = norms_of(model)
 
     def init_learn(self) -> None:
         super().init_learn()
@@ -203,10 +200,6 @@ class XQCUpdate(SACUpdate):
             target = self.returns(next_value).smallest().target(rows['reward'], discount, cost)
         # critics
         return self.fitted(value, target, rows)
-
-    def after(self, name: str, loss: Loss) -> Metrics:
-        follow_batches(self._norms)
-        return super().after(name, loss)
 
     def reset_targets(self) -> None:
         super().reset_targets()

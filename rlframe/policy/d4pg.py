@@ -8,7 +8,7 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.policy.c51 import N_ATOM, V_MAX, V_MIN, check_atoms, support_of
 from rlframe.policy.ddpg import DDPGConfig, DDPGUpdate
 from rlframe.policy.parts.ding_names import DingNames
-from rlframe.policy.parts.outputs import Atoms
+from rlframe.policy.parts.outputs import Atoms, Output
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousModel, QACPolicy
 from rlframe.policy.update import Loss
@@ -38,23 +38,13 @@ class D4PGUpdate(DDPGUpdate):
         super().__init__(model, cfg, spec)
         self.support = support_of(cfg.model, self.device)
 
-    def critic_loss(self, rows: Rows) -> Loss:
-        """Returns the cross-entropy to the distribution that follows, projected on the atoms."""
-        # target
-        with torch.no_grad():
-            next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
-            least = Atoms(next_value, self.support).smallest()
-            target = least.target(rows['reward'], self.targets.discount(rows))
-        # critics, whose divergence from the target is the error of a transition
-        value = Atoms(self.model.critic(rows['obs'], rows['action']), self.support)
-        fit = value.fit(target, self.targets.weight(rows))
-        return Loss(fit.loss.sum(), fit.metrics(), fit.error.mean(0))
+    def returns(self, value: torch.Tensor) -> Output:
+        return Atoms(value, self.support)
 
-    def actor_loss(self, rows: Rows) -> Loss:
-        """Returns minus the mean return of the actor's actions."""
-        action = self.model.actor(rows['obs'])
-        value = self.model.critic(rows['obs'], action, count=1)
-        return Loss(-Atoms(value, self.support).mean().mean())
+    def fitted(self, output: Output, target: torch.Tensor, rows: Rows) -> Loss:
+        # the divergence of critics from the target is the error of a transition
+        fit = output.fit(target, self.targets.weight(rows))
+        return Loss(fit.loss.sum(), fit.metrics(), fit.error.mean(0))
 
 
 @POLICY_REGISTRY.register('d4pg')

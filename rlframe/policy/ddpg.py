@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import NOISE_SIGMA, Schedule, check_schedule, learning_rate
-from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sections import OtherConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
@@ -62,15 +61,17 @@ class DDPGUpdate(QACUpdate):
         # target
         with torch.no_grad():
             next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
-            target = Values(next_value).smallest().target(rows['reward'], self.targets.discount(rows))
+            least = self.returns(next_value).smallest()
+            target = least.target(rows['reward'], self.targets.discount(rows))
         # critics
-        value = self.model.critic(rows['obs'], rows['action'])
-        return self.fitted(Values(value), target, rows)
+        value = self.returns(self.model.critic(rows['obs'], rows['action']))
+        return self.fitted(value, target, rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
-        """Returns minus the value of the actor's actions."""
+        """Returns minus the value of the actor's actions, by the first critic."""
         action = self.model.actor(rows['obs'])
-        return Loss(-self.model.critic(rows['obs'], action, count=1).mean())
+        value = self.returns(self.model.critic(rows['obs'], action, count=1)).mean()
+        return Loss(-value.mean())
 
 
 @POLICY_REGISTRY.register('ddpg')

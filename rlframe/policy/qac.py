@@ -28,7 +28,7 @@ from rlframe.policy.parts.options import (
     refused,
     schedule_of,
 )
-from rlframe.policy.parts.outputs import Output
+from rlframe.policy.parts.outputs import Output, Values
 from rlframe.policy.parts.sections import CollectConfig, LearnConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
@@ -175,6 +175,10 @@ class QACUpdate(Update):
     def noise(self, rng: np.random.Generator, count: int) -> Array:
         """Returns standard normal numbers for actions of a batch, float32 [B, A]."""
         return rng.standard_normal((count, self.action_size), np.float32)
+
+    def returns(self, value: torch.Tensor) -> Output:
+        """Returns what critics say of returns, given what they output."""
+        return Values(value)
 
     def fitted(self, output: Output, target: torch.Tensor, rows: Rows) -> Loss:
         """Returns the loss of critics, by what each says of the returns of the actions taken, and the target of all."""

@@ -13,7 +13,7 @@ from rlframe.data.timestep import Array
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.entropy import EntropyWeight
 from rlframe.policy.parts.options import Schedule, learning_rate
-from rlframe.policy.parts.outputs import Output, Values
+from rlframe.policy.parts.outputs import Output
 from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qac import ContinuousCollect, ContinuousModel, QACConfig, QACLearn, QACPolicy, QACUpdate
@@ -97,10 +97,6 @@ class SACUpdate(QACUpdate):
 
         mean, log_std = self.model.actor(obs)
         return squashed_gaussian(mean, log_std, noise_behind(mean, log_std, action))[1]
-
-    def returns(self, value: torch.Tensor) -> Output:
-        """Returns what critics say of returns, given what they output."""
-        return Values(value)
 
     def next_returns(self, rows: Rows, action: torch.Tensor) -> Output:
         """Returns what a target makes of actions in the next states, by the target critics."""
