@@ -338,9 +338,9 @@ class Policy(Configurable):
         """Returns a ``Batch`` with ``action`` [n, ...] and all further columns that the transition needs.
 
         Called by the collector for the envs ``env_id`` [n] that wait for an action, whose observations are ``obs`` [n, ...];
-        ``settings`` are those of ``get_setting_collect``.
+        ``settings`` are those of ``get_setting_collect``. A policy that does not explore acts as in evaluation.
         """
-        raise NotImplementedError
+        return self.forward_eval(obs, env_id)
 
     def forward_eval(self, obs: Array, env_id: IntArray) -> Batch:
         """Returns a ``Batch`` with the ``action`` [n, ...] that the policy thinks best; called by the evaluator."""

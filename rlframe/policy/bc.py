@@ -98,8 +98,5 @@ class BCPolicy(Policy):
             output = self._output(self.tensor(obs)).cpu().numpy()
         return self.actions.batch(self.distribution.mode(output))
 
-    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self.forward_eval(obs, env_id)
-
     def get_train_sample(self, block: Batch) -> Batch:
         return real_samples(block, self.update.inputs)

@@ -141,9 +141,7 @@ class DTPolicy(Policy):
         output, after = self.model.act(obs, state)
         return self._best_of(output), after
 
-    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         assert self._memory is not None
         with torch.inference_mode():
             return self.actions.batch(self._best_of(self._memory.act(self.tensor(obs))).cpu().numpy())
-
-    forward_eval = forward_collect

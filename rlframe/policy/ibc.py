@@ -121,6 +121,3 @@ class IBCPolicy(Policy):
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         with torch.inference_mode():
             return self.actions.batch(self.best_action(self.tensor(obs)).cpu().numpy())
-
-    def forward_collect(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        return self.forward_eval(obs, env_id)
