@@ -1,4 +1,4 @@
-"""PPO with counts of visits on EnvPool's MiniGrid-DoorKey-8x8-v0: return 0.799, seeds 0-2 (worst 0.713), 122,880 env steps, 59 s of CPU time.
+"""PPO with counts of visits on EnvPool's MiniGrid-DoorKey-8x8-v0: return 0.945, seeds 0-2 (worst 0.919), 122,880 env steps, 94 s of CPU time.
 
 For another env: `env.env_id=MiniGrid-MultiRoom-N4-S5-v0`, or any other of `rlframe list env envpool:MiniGrid`.
 """
@@ -27,7 +27,7 @@ main_config = dict(
             activation='relu',
         ),
         learn=dict(
-            epoch_per_collect=4,
+            epoch_per_collect=8,
             batch_size=256,
             learning_rate=1e-3,
             entropy_weight=0.01,
