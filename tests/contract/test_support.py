@@ -13,27 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 from checked_names import names_of
-from policies import (
-    SAME,
-    given_data,
-    learns_from_data,
-    needs_data,
-    recorded_transitions,
-    round_of,
-    tried_policies,
-)
+from exported import toy_config
+from policies import SAME, tried_policies
 from runs import ROOT
 from space_envs import ACTIONS, OBS, SpaceEnv
 
-from rlframe import config
-from rlframe.data.timestep import Batch, EnvSpec
-from rlframe.envs.env_manager import BaseEnvManager
+from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import IncompatibleError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.policy.parts.fit import fitting
-from rlframe.policy.parts.random_policy import random_opponent
 from rlframe.registry import POLICY_REGISTRY
 
 PATH = ROOT / 'docs' / 'make_support_table.py'
@@ -80,51 +70,10 @@ def test_table_is_up_to_date_and_has_the_same_kinds() -> None:
         assert [type(space) for space, _ in ours.values()] == [type(space) for space in theirs.values()]
 
 
-def recorded(kwargs: dict[str, str]) -> Batch:
-    """Returns what a random player saw and did."""
-    factory = GymEnvFactory({'env_id': SpaceEnv, 'kwargs': kwargs})
-    env, player = BaseEnvManager.from_factory(factory, 4), random_opponent(factory.spec, 0)
-    env.reset(seed=range(4))
-    rows = recorded_transitions(env, player)
-    env.close()
-    return rows
-
-
 @pytest.mark.parametrize(('policy', 'obs', 'action', 'mask'), tried())
 def test_what_has_a_mark_trains(policy: str, obs: str, action: str, mask: str, cwd: Path) -> None:
-    cls = POLICY_REGISTRY.get(policy)
-    is_on_policy = cls.default_config().on_policy
-    kwargs = dict(obs=obs, action=action, mask=mask)
-    from_data = learns_from_data(policy)
-    data = recorded(kwargs) if from_data or needs_data(policy) else None
-    collect = dict(collector=dict(data=data)) if from_data else round_of(policy, 32)
-    has_buffer = not is_on_policy and not from_data
-    main = dict(
-        exp_name='toy',
-        max_train_iter=6,
-        env=dict(
-            env_id=SpaceEnv,
-            kwargs=kwargs,
-            collector_env_num=2,
-            evaluator_env_num=2,
-            n_evaluator_episode=2,
-            stop_value=1e9,
-        ),
-        policy=dict(
-            cuda=False,
-            random_collect_size=16 if has_buffer and not cls.samples_rounds else 0,
-            learn=dict(batch_size=16),
-            collect=collect,
-            eval=dict(evaluator=dict(eval_freq=3)),
-            other=dict(replay_buffer=dict(replay_buffer_size=200) | given_data(policy, data))
-            if has_buffer
-            else {},
-        ),
-    )
-    create = dict(env=dict(type='gym'), env_manager=dict(type='base'), policy=dict(type=policy))
-    if cls.is_recurrent and has_buffer:
-        create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
-    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
+    env = dict(env_id=SpaceEnv, kwargs=dict(obs=obs, action=action, mask=mask))
+    with SerialPipeline(toy_config(policy, env, updates=6)) as pipeline:
         before = {k: v.clone() for k, v in pipeline.policy.collect_mode.state_dict()['model'].items()}
         pipeline.run()
         after = pipeline.policy.collect_mode.state_dict()['model']

@@ -10,6 +10,7 @@ from policies import given_data, learns_from_data, needs_data, recorded_transiti
 from space_envs import SpaceEnv
 
 from rlframe import config
+from rlframe.config.schema import ExperimentConfig
 from rlframe.data import Array, Batch
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
@@ -23,10 +24,14 @@ FLAT = {'iqn': 4.0, 'fqf': 4.0, 'pg': 4.0, 'ppo_pg': 30.0}
 """Policies whose first outputs hardly depend on the observation, and a factor of the weights by which they do."""
 
 
-def trained(
-    policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, imports: list[str] | None = None
-) -> Path:
-    """Trains a policy for a few updates in the working directory and returns its last checkpoint."""
+def toy_config(
+    policy: str,
+    env: dict[str, Any],
+    options: dict[str, Any] | None = None,
+    imports: list[str] | None = None,
+    updates: int = 2,
+) -> ExperimentConfig:
+    """Returns the config of a run of a few updates, with evaluations, which any policy can do in any env that fits it."""
     import_modules(imports or [])
     cls: Any = POLICY_REGISTRY.get(policy)
     is_on_policy = cls.default_config().on_policy
@@ -39,24 +44,34 @@ def trained(
         random_collect_size=16 if has_buffer and not cls.samples_rounds else 0,
         learn=dict(batch_size=16),
         collect=collect,
-        eval=dict(evaluator=dict(eval_freq=2)),
+        eval=dict(evaluator=dict(eval_freq=max(updates // 2, 2))),
         other=dict(replay_buffer=dict(replay_buffer_size=200) | given_data(policy, data))
         if has_buffer
         else {},
     )
     envs = dict(collector_env_num=2, evaluator_env_num=2, n_evaluator_episode=2, stop_value=1e9)
-    main = dict(exp_name='toy', max_train_iter=2, env=envs | env, policy=section | (options or {}))
+    main = dict(exp_name='toy', max_train_iter=updates, env=envs | env, policy=section | (options or {}))
     create = dict(
         import_names=imports or [],
         env=dict(type='gym'),
         env_manager=dict(type='base'),
         policy=dict(type=policy),
     )
-    is_recurrent = cls.is_recurrent or (options or {}).get('model', {}).get('core') is not None
-    if is_recurrent and has_buffer:
+    if _is_recurrent(cls, options) and has_buffer:
         create |= dict(replay_buffer=dict(type='sequence', unroll_len=3), collector=dict(mark_episodes=True))
-    with SerialPipeline(config.compile_config(main, create, seed=0)) as pipeline:
-        if is_recurrent or policy in FLAT:
+    return config.compile_config(main, create, seed=0)
+
+
+def _is_recurrent(cls: Any, options: dict[str, Any] | None) -> bool:
+    return cls.is_recurrent or (options or {}).get('model', {}).get('core') is not None
+
+
+def trained(
+    policy: str, env: dict[str, Any], options: dict[str, Any] | None = None, imports: list[str] | None = None
+) -> Path:
+    """Trains a policy for a few updates in the working directory and returns its last checkpoint."""
+    with SerialPipeline(toy_config(policy, env, options, imports)) as pipeline:
+        if policy in FLAT or _is_recurrent(POLICY_REGISTRY.get(policy), options):
             for parameter in pipeline.policy.model.parameters():
                 parameter.detach().mul_(FLAT.get(policy, 4.0))
         pipeline.run()

@@ -173,6 +173,18 @@ def assert_same_end(straight: Path, resumed: Path) -> None:
     assert one == other
 
 
+def end_of(cfg: Any, folder: Path, *parts: str, resume: Path | None = None) -> dict[str, Any]:
+    """Runs a config to its end in a new folder, perhaps from the end of a run in another one; returns parts of its last state."""
+    from rlframe.pipeline import SerialPipeline
+
+    folder.mkdir()
+    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
+        pipeline.run()
+        pipeline.checkpoints.save_latest()
+    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
+    return {name: state[name] for name in parts}
+
+
 def every(iterations: int) -> str:
     return f'policy.learn.learner.hook.save_ckpt_after_iter={iterations}'
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from marks import slow_with
 from parallel_parts import compiled
-from runs import differences
+from runs import differences, end_of
 
 from rlframe import config
 from rlframe.app.starting import starting_config
@@ -19,7 +19,6 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, EnvContractError, IncompatibleError
 from rlframe.pipeline import SerialPipeline
-from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.worker.replay_buffer.hindsight import check_goals
 
 SMALL = (
@@ -42,13 +41,8 @@ CASES = {
 
 def trained(folder: Path, updates: int, *words: str, resume: Path | None = None) -> dict[str, Any]:
     """Trains a DQN on 4 bits; returns the state of its policy and its replay buffer."""
-    folder.mkdir()
     cfg = compiled('bitflip_dqn', *SMALL, *words, f'max_train_iter={updates}')
-    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
-        pipeline.run()
-        pipeline.checkpoints.save_latest()
-    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
-    return {name: state[name] for name in ('policy', 'replay_buffer', 'evaluator')}
+    return end_of(cfg, folder, 'policy', 'replay_buffer', 'evaluator', resume=resume)
 
 
 @pytest.mark.parametrize('case', slow_with('processes', CASES))

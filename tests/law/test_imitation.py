@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from parallel_parts import compiled
-from runs import differences
+from runs import differences, end_of
 
 from rlframe.data.timestep import Batch
 from rlframe.envs.cartpole_expert import record
 from rlframe.errors import RLFrameError
 from rlframe.pipeline import SerialPipeline
-from rlframe.run.read_checkpoint import load_checkpoint
 
 PPO = ('cartpole_ppo', 'policy.collect.n_sample=48', 'policy.learn.epoch_per_collect=2')
 SAC = ('cartpole_sac_discrete', 'policy.random_collect_size=100', 'policy.learn.batch_size=16')
@@ -64,15 +63,10 @@ def demonstrations(path: Path) -> str:
 def trained(
     folder: Path, data: str, case: str, updates: int, *more: str, resume: Path | None = None
 ) -> dict[str, Any]:
-    folder.mkdir()
     words, options = CASES[case]
     model = f'reward_model=dict({options}, data={data!r})'
     cfg = compiled(*words, *more, model, 'evaluator.eval_freq=10', f'max_train_iter={updates}')
-    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
-        pipeline.run()
-        pipeline.checkpoints.save_latest()
-    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
-    return {name: state[name] for name in ('policy', 'reward_models')}
+    return end_of(cfg, folder, 'policy', 'reward_models', resume=resume)
 
 
 @pytest.mark.parametrize('case', CASES)

@@ -11,7 +11,7 @@ import pytest
 from fakes import CountingEnv, config_pair
 from gymnasium import spaces
 from parallel_parts import compiled
-from runs import differences
+from runs import differences, end_of
 
 from rlframe import config
 from rlframe.data import Batch
@@ -22,7 +22,6 @@ from rlframe.policy import create_policy
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.base import RewardModel
 from rlframe.reward_model.paid import RewardModels
-from rlframe.run.read_checkpoint import load_checkpoint
 
 SPEC = EnvSpec(spaces.Box(-9, 9, (3,), np.float32), spaces.Discrete(4), name='Toy')
 TIME, ENVS = 6, 3
@@ -119,14 +118,9 @@ OFTEN = ('ppo', 'dqn')
 
 
 def trained(folder: Path, updates: int, case: str, *words: str, resume: Path | None = None) -> dict[str, Any]:
-    folder.mkdir()
     name, *own = CASES[case]
     cfg = compiled(name, *own, *words, 'evaluator.eval_freq=20', f'max_train_iter={updates}')
-    with SerialPipeline(cfg, folder, resume=resume and resume / 'ckpt' / 'latest') as pipeline:
-        pipeline.run()
-        pipeline.checkpoints.save_latest()
-    state, _ = load_checkpoint(folder / 'ckpt' / 'latest')
-    return {name: state[name] for name in ('policy', 'reward_models', 'evaluator')}
+    return end_of(cfg, folder, 'policy', 'reward_models', 'evaluator', resume=resume)
 
 
 @pytest.mark.parametrize(

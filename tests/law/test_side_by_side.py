@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from checkpoint_helpers import assert_same
 from fakes import config_pair
 from memory import R2D2
+from runs import differences
 from toys import toy_of_policy
 
 from rlframe import config
@@ -50,13 +49,6 @@ def draw() -> None:
     random.random()
 
 
-def plain(state: Any) -> Any:
-    """Returns a state with its tensors as arrays."""
-    if isinstance(state, Mapping):
-        return {name: plain(part) for name, part in state.items()}
-    return state.numpy() if isinstance(state, torch.Tensor) else state
-
-
 def alone(case: str, seed: int, **policy_: Any) -> dict[str, Any]:
     with begun(case, seed, **policy_) as run:
         for _ in range(ROUNDS):
@@ -86,7 +78,7 @@ def beside(case: str, *seeds: int, **policy_: Any) -> list[dict[str, Any]]:
 )
 def test_runs_side_by_side_learn_what_each_does_alone(case: str, cwd: Path) -> None:
     for state, seed in zip(beside(case, 0, 1), (0, 1), strict=True):
-        assert_same(plain(state), plain(alone(case, seed)))
+        assert differences(state, alone(case, seed)) == []
 
 
 @pytest.mark.slow
@@ -94,7 +86,7 @@ def test_runs_side_by_side_learn_what_each_does_alone(case: str, cwd: Path) -> N
 @pytest.mark.parametrize('case', ['rainbow', 'droq'])
 def test_compiled_runs_side_by_side_learn_what_each_does_alone(case: str, cwd: Path) -> None:
     for state, seed in zip(beside(case, 0, 1, compile=True), (0, 1), strict=True):
-        assert_same(plain(state), plain(alone(case, seed, compile=True)))
+        assert differences(state, alone(case, seed, compile=True)) == []
 
 
 @pytest.mark.parametrize('name', ['dqn', 'sac', 'r2d2', 'ppo'])

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from fake_ray import FakeRay, fake_ray
+from fake_ray import FakeRay
 from gymnasium.envs.classic_control import CartPoleEnv
 
 from rlframe.backend.ray.arguments import ActorArguments, MakeFromPython
@@ -21,12 +20,6 @@ from rlframe.policy.dqn import DQNPolicy
 from rlframe.policy.ppo import PPOPolicy
 from rlframe.worker.collector.dataset_collector import DatasetSerialCollector
 from rlframe.worker.collector.serial_collector import SampleSerialCollector
-
-
-@pytest.fixture
-def ray() -> Iterator[FakeRay]:
-    with fake_ray() as ray:
-        yield ray
 
 
 def collector_of(count: int = 1, frames: int = 6, **given: Any) -> RayCollector:

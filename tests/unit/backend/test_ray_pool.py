@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from fake_ray import NEVER, FakeRay, fake_ray, make_pool
+from fake_ray import NEVER, FakeRay, make_pool
 
 from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
 from rlframe.backend.worker import Request
 from rlframe.errors import ResourceError, WorkerLostError
-
-
-@pytest.fixture
-def ray() -> Iterator[FakeRay]:
-    with fake_ray() as ray:
-        yield ray
 
 
 def started(**options: Any) -> ActorPool:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
-from fake_ray import NEVER, FakeRay, fake_ray
+from fake_ray import NEVER, FakeRay
 from ray_runs import is_conserved
 
 from rlframe.backend.ray.collector import RayCollector
 from rlframe.errors import ResourceError, WorkerLostError
 from rlframe.remote.worker import failure_of
 from rlframe.worker.collector.base_serial_collector import ONE
-
-
-@pytest.fixture
-def ray() -> Iterator[FakeRay]:
-    with fake_ray() as ray:
-        ray.seconds['collect'] = 1.0
-        yield ray
 
 
 def collector_of(count: int, frames: int = 6, **given: Any) -> RayCollector:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from fake_ray import FakeRay, fake_ray
+from fake_ray import FakeRay
 from ray_runs import is_conserved
 
 from rlframe.backend.ray.collector import RayCollector
 
 FRAMES = 60
-
-
-@pytest.fixture
-def ray() -> Iterator[FakeRay]:
-    with fake_ray() as ray:
-        ray.seconds['collect'] = 1.0
-        yield ray
 
 
 class Loop:
