@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -276,6 +277,13 @@ class ScriptedPolicy:
             lambda info: {**self._settings, 'told': dict(info)},
             lambda info: dict(self._settings),
         )
+
+
+class Terminal(io.StringIO):
+    """What is shown on a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class FakeBoard:

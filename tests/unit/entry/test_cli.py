@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from unittest import mock
 
 import fork_server
 import pytest
+from fakes import Terminal
 from runs import ROOT
 
 from rlframe.entry.__main__ import main
@@ -217,11 +217,6 @@ def test_without_a_terminal_there_are_plain_lines(capsys: pytest.CaptureFixture[
     out, err = capsys.readouterr()
     assert '\x1b' not in out + err and '\r' not in out + err and 6 <= out.count('\n') <= 10
     assert re.search(r'^\d:\d\d \| env steps 104 \| .*/s \| updates \d+', err, re.MULTILINE)
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_on_a_terminal_a_live_line_is_drawn_and_the_cursor_comes_back(

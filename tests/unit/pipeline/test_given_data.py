@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,19 @@ def train(name: str, folder: str, steps: int, **overrides: Any) -> rlframe.Run:
     )
 
 
+@pytest.fixture(scope='module')
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a few recorded episodes of CartPole."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(tmp_path_factory.mktemp('recorded'))
+        train('cartpole_dqn', 'recorded', 300, **{'policy.collect.record': 'data.npz'})
+        return Path('data.npz').resolve()
+
+
 @pytest.fixture
-def data(cwd: Path) -> str:
-    """Returns the path of a few recorded episodes of CartPole."""
-    train('cartpole_dqn', 'recorded', 300, **{'policy.collect.record': 'data.npz'})
-    return 'data.npz'
+def data(recorded: Path, cwd: Path) -> str:
+    """Returns the path of a copy of it."""
+    return shutil.copy(recorded, 'data.npz')
 
 
 def test_data_without_a_share_are_the_first_rows_and_their_windows_end_with_their_episodes(data: str) -> None:

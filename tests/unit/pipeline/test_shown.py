@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from fakes import config_pair
+from fakes import Terminal, config_pair
 from rich.console import Console
 
 from rlframe.config import compile_config
@@ -16,11 +16,6 @@ from rlframe.display.text import NEXT, program, shell_commands
 from rlframe.entry.verbs import VERBS
 from rlframe.pipeline import serial_pipeline
 from rlframe.run.progress import Progress, evaluation_of
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(
