@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from easydict import EasyDict
 from error_texts import raises
+from forked_roles import forked_children as forked_children
 from runs import CASES, ROOT, differences
 from tune_runs import (
     RATE,
@@ -87,6 +88,7 @@ def test_trial_says_when_it_is_done(options: dict[str, Any], end: Any, trial: Be
     assert comparable(taken.step()) == comparable(again), 'a finished trial that is restored is finished'
 
 
+@pytest.mark.usefixtures('forked_children')
 def test_trial_goes_on_with_the_collectors_of_its_own_config(trial: Begin, tmp_path: Path) -> None:
     one = trial(tmp_path / 'a', trial_config())
     saved_at = one.step()['envstep']

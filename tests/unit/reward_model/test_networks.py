@@ -49,7 +49,7 @@ def rows(spec: EnvSpec = SPEC, count: int = 24, seed: int = 0) -> Batch:
 @pytest.mark.parametrize('spec', [SPEC, GRID])
 @pytest.mark.parametrize('name', CURIOUS)
 def test_it_learns_the_states_that_it_was_shown(name: str, spec: EnvSpec) -> None:
-    model = made(name, spec, update_per_collect=200)
+    model = made(name, spec, update_per_collect=100)
     known = rows(spec)
     model.collected(known)
 

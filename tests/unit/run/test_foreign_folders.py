@@ -181,8 +181,14 @@ FILES = (
 )
 
 
-@pytest.mark.parametrize('make', [os.mkfifo, os.mkdir])
-@pytest.mark.parametrize('name', [*FILES, 'tensorboard/events.1'])
+@pytest.mark.parametrize(
+    ('name', 'make'),
+    [
+        *((name, os.mkfifo) for name in (*FILES, 'tensorboard/events.1')),
+        *((name, os.mkdir) for name in ('metrics.jsonl', 'tensorboard/events.1')),
+        *(pytest.param(name, os.mkdir, marks=pytest.mark.slow) for name in FILES if name != 'metrics.jsonl'),
+    ],
+)
 def test_something_in_the_place_of_a_file_is_refused_or_left_alone_without_a_wait(
     name: str, make: Callable[[Path], None], run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
