@@ -52,7 +52,7 @@ EXTRAS = {
     **FAMILIES,
     'dm-control': ['shimmy[dm-control] >= 2.0'],
     'vizdoom': ['vizdoom >= 1.2'],
-    'overcooked': ['overcooked >= 0.2'],
+    'overcooked': ['overcooked >= 0.2', 'pygame >= 2.6'],
     'families': [
         'envpool >= 1.2',
         *sorted({package for packages in FAMILIES.values() for package in packages}),

@@ -95,7 +95,7 @@ def test_every_import_is_required_or_of_an_extra(monkeypatch: pytest.MonkeyPatch
     # by the package that requires it
     brought = dict(yaml='ray', pandas='ray', PIL='moviepy', llvmlite='numba')
     brought |= dict(ale_py='gymnasium', cloudpickle='gymnasium')
-    declared = modules([*given['install_requires'], *extras['all']])
+    declared = modules([*given['install_requires'], *extras['all'], *extras['overcooked']])
     in_notebooks = {'IPython'}  # what shows progress in a notebook is there if there is a notebook
     assert {'torch', 'ray', 'yaml', 'optuna'} <= imported()
     missing = {name for name in imported() - in_notebooks if brought.get(name, name) not in declared}
