@@ -49,11 +49,12 @@ def check_scheduled(env: Any, schedule: Mapping[str, Any]) -> None:
     """
     for name in schedule:
         if not env.has_wrapper_attr(name):
-            known = {each for layer in layers_of(env) for each in dir(layer)}
+            holders = [*layers_of(env), *getattr(env.unwrapped, 'live_games', ())]
+            public = {each for holder in holders for each in dir(holder) if not each.startswith('_')}
             raise ConfigError(
                 f'{type(env.unwrapped).__name__} has no attribute or method {name!r}',
                 where=f'env.schedule.{name}',
-                remedy=nearest(name, [each for each in known if not each.startswith('_')]).strip(),
+                remedy=nearest(name, [each for each in public if env.has_wrapper_attr(each)]).strip(),
             )
     apply(env, first_values(schedule))
 

@@ -19,6 +19,7 @@ from rlframe.data.timestep import spec_of
 from rlframe.envs.base_env import check_layers
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.gym_env import GymEnvFactory
+from rlframe.envs.schedule import check_scheduled
 from rlframe.envs.team_env import Team
 from rlframe.envs.worlds import find_world
 from rlframe.errors import ConfigError, EnvError, IncompatibleError
@@ -288,6 +289,8 @@ def test_a_schedule_sets_what_a_game_has_and_a_checkpoint_keeps_it() -> None:
         and not one.has_wrapper_attr('_length')
         and not one.has_wrapper_attr('close_')
     )
+    with raises(ConfigError):
+        check_scheduled(one, {'pai': dict(type='linear', start=1, end=3, decay=9)})
     one.set_wrapper_attr('pay', 2.0)
     one.reset(seed=0)
     assert one.get_wrapper_attr('pay') == 2.0 and step(one) == 6.0
