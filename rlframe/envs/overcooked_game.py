@@ -55,7 +55,7 @@ class Overcooked:
                 'no such kitchen',
                 where='env.kwargs.layout',
                 got=layout,
-                expected='one of those that rlframe list env overcooked names',
+                expected='a kitchen that `rlframe list env overcooked` lists',
                 remedy=nearest(layout, names).strip(),
             )
         self.horizon, self.shaping = horizon, shaping
@@ -72,11 +72,6 @@ class Overcooked:
         self.state_space = spaces.Box(0, np.inf, (size,), np.float32)
         self.agents: list[str] = []
         self._visualizer: Any = None
-        self._begin()
-
-    def _begin(self) -> None:
-        self._state = self.kitchen.get_standard_start_state()
-        self._seen = self._encoded()
 
     def _encoded(self) -> list[FloatArray]:
         """Returns what each cook sees."""
@@ -96,7 +91,8 @@ class Overcooked:
     def reset(self, seed: int | None = None) -> tuple[dict[str, FloatArray], dict[str, Any]]:
         """Begins an episode, which is always the same: nothing in a kitchen is random."""
         self.agents = list(self.possible_agents)
-        self._begin()
+        self._state = self.kitchen.get_standard_start_state()
+        self._seen = self._encoded()
         return self._told(self._seen), self._told([{}, {}])
 
     def step(self, actions: dict[str, int]) -> tuple[dict[str, Any], ...]:

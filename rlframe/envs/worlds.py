@@ -28,8 +28,6 @@ TEAM_ENV = 'rlframe.envs.team_env:Team'
 """Id of the env that is a team."""
 FOR_AGENTS = ('lbforaging',)
 """Modules of ``MODULES`` whose envs have several agents."""
-
-
 SHAPING = dict(shaping=dict(type='linear', start=1.0, end=0.0, decay=1_000_000))
 """Schedule of the additional rewards for cooks: without them, soup is not found."""
 

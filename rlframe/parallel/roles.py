@@ -236,7 +236,7 @@ class ProcessLauncher(Launcher, ChildPlace):
 
 
 class Crew:
-    """Starts the workers of a run, and replaces those that end before the run does.
+    """Starts the workers of a run, and replaces those that end early.
 
     Args:
         launcher: Their place.

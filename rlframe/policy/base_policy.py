@@ -163,7 +163,7 @@ class Policy(Configurable):
         self._on_cpu = self.device.type == 'cpu'
         self.tensor: Callable[[Any], Any] = to_tensor if self._on_cpu else Staging(self.device)
         """Returns a column as a tensor on the device; one with fields becomes a dict of tensors."""
-        # generators, and what stands between the env and the network
+        # random generators, and maps of actions and observations
         self.rng = component_rng(seed, 'policy', rank)
         self._draws = seed, 'evaluation', rank
         self._eval_rng = component_rng(*self._draws)

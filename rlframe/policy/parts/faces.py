@@ -77,9 +77,9 @@ def recording(policy: Any, forward: Forward) -> CollectMode:
 
 
 def remembering(forward: Forward, policy: Any, is_evaluation: bool = False) -> Forward:
-    """Returns a ``forward`` that goes on with the episodes of its envs, in which a policy with a memory acts.
+    """Returns a ``forward`` that continues the episodes of its envs with what a policy remembers of them.
 
-    In collection, that of a network with a core also returns the column ``state``: the states before its actions.
+    In collection, networks with a core also return the column ``state``: their recurrent states before the actions.
     """
     memory = policy._memory
     if memory is None:
@@ -158,15 +158,15 @@ ANSWERS: dict[str, Callable[[Any], Any]] = {
 
 
 def get_attribute(policy: Any, name: str) -> Any:
-    """Returns an attribute by name: an answer, the result of ``_get_<name>``, a value that was set, or the option of that name.
+    """Returns an attribute by name: the result of ``_get_<name>``, an answer, a value that was set, or the option of that name.
 
     Raises:
         AttributeError: If it does not exist.
     """
-    if name in ANSWERS:
-        return ANSWERS[name](policy)
     if hasattr(policy, f'_get_{name}'):
         return getattr(policy, f'_get_{name}')()
+    if name in ANSWERS:
+        return ANSWERS[name](policy)
     for own in (name, f'_{name}'):
         if own in vars(policy):
             return getattr(policy, own)

@@ -41,7 +41,7 @@ def _single_steps(value: int) -> str:
     """Says what to set instead if collectors are to cut sequences; else returns an empty string."""
     if value == 1:
         return ''
-    return '1; learn.unroll_len, or that of the replay buffer, sets the length of sequences'
+    return '1; set the length of sequences by learn.unroll_len, or by unroll_len of the replay buffer'
 
 
 class CollectConfig(Section):
