@@ -15,6 +15,7 @@ from rlframe.data.timestep import Array, BoolArray, EnvSpec, FloatArray
 from rlframe.envs.action_mask import masked_space, with_mask
 from rlframe.envs.contract import Remarks, remark_mask
 from rlframe.envs.gym_env import import_needed, make_by_id
+from rlframe.envs.padded_game import PaddedGame
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError
 from rlframe.utils.seed import generator_of
@@ -129,6 +130,7 @@ class Agents(VectorEnv):
         game: A module with PettingZoo's ``parallel_env``, such as ``'mpe2.simple_spread_v3'``; ``'module:name'`` of what
             makes such a game; or ``'module:ID'`` of an env in Gymnasium that has a ``Tuple`` of spaces, such as
             ``'lbforaging:Foraging-8x8-2p-1f-v3'``.
+        pad: Whether smaller spaces of agents are padded to the largest; see ``PaddedGame``.
         kwargs: Passed on to the game.
 
     Raises:
@@ -139,8 +141,8 @@ class Agents(VectorEnv):
 
     metadata = {'autoreset_mode': gymnasium.vector.AutoresetMode.SAME_STEP}
 
-    def __init__(self, num_envs: int, game: str, **kwargs: Any) -> None:
-        first = make_game(game, kwargs)
+    def __init__(self, num_envs: int, game: str, pad: bool = False, **kwargs: Any) -> None:
+        first = make_game(game, kwargs, pad)
         agents = list(first.possible_agents)
         self._count = len(agents)
         if num_envs != 1:
@@ -152,7 +154,7 @@ class Agents(VectorEnv):
         # find out where masks are
         masked = not has_mask(space) and has_mask_in_info(first)
         first.close()
-        first = make_game(game, kwargs)
+        first = make_game(game, kwargs, pad)
         if masked and not mask_parts(rows):
             masked = False
             remark_mask({ACTION_MASK: None}, EnvSpec(space, rows, name=game), Remarks())
@@ -162,7 +164,7 @@ class Agents(VectorEnv):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(rows, num_envs)
         more = max(num_envs // self._count, 1) - 1
-        self.live_games = [first, *(make_game(game, kwargs) for _ in range(more))]
+        self.live_games = [first, *(make_game(game, kwargs, pad) for _ in range(more))]
         """The games."""
         self._running = [Running(each, game, rows, masked) for each in self.live_games]
         self.present_agents = np.zeros(num_envs, np.bool_)
@@ -319,8 +321,8 @@ class TupleGame:
         self.env.close()
 
 
-def make_game(name: str, kwargs: dict[str, Any]) -> Any:
-    """Returns a game with PettingZoo's parallel interface.
+def make_game(name: str, kwargs: dict[str, Any], pad: bool = False) -> Any:
+    """Returns a game with PettingZoo's parallel interface, whose smaller spaces may be padded.
 
     Raises:
         EnvError: If the game cannot be created, or does not have the parallel interface.
@@ -329,7 +331,8 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
     module, _, maker = name.partition(':')
     found = import_needed(module, name, 'env.kwargs')
     if maker in gymnasium.registry:
-        return TupleGame(maker, kwargs)
+        game: Any = TupleGame(maker, kwargs)
+        return PaddedGame(game, name) if pad else game
     make = getattr(found, maker or 'parallel_env', None)
     if not callable(make):
         raise EnvError(f'{module} has no {maker or "parallel_env"!r}', where='env.kwargs')
@@ -343,4 +346,4 @@ def make_game(name: str, kwargs: dict[str, Any]) -> Any:
             where='env.kwargs',
             remedy='A game in turns is played by self-play: --env pettingzoo:ID.',
         )
-    return game
+    return PaddedGame(game, name) if pad else game

@@ -220,6 +220,6 @@ def shared_spaces(game: Any, agents: list[Any], name: str) -> tuple[Any, Any]:
                     f'{name}: {agent} has the {what} {space(agent)!r}, {first} has {space(first)!r}',
                     where='env.env_id',
                     remedy="All players need the same spaces; supersuit's pad_observations_v0 and pad_action_space_v0 make"
-                    ' them so.',
+                    ' them so; with agents:, env.kwargs.pad=True does.',
                 )
     return game.observation_space(first), game.action_space(first)

@@ -14,7 +14,7 @@ from rlframe.data.team import LAST_ACTION, OWN, PRESENT, REWARDS, STATE, of_all
 from rlframe.data.timestep import Array
 from rlframe.envs.agents import Running, columns_of, has_mask_in_info, make_game
 from rlframe.envs.caption import with_caption
-from rlframe.envs.padded_game import PaddedGame, spaces_of
+from rlframe.envs.padded_game import spaces_of
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.seed import generator_of
 from rlframe.utils.serialize import leaves
@@ -70,8 +70,7 @@ class Team(Env):
         self.render_mode = render_mode
         kwargs |= {} if render_mode is None else {'render_mode': render_mode}
         self.game_name = game
-        first: Any = make_game(game, kwargs)
-        first = PaddedGame(first, game) if pad else first
+        first: Any = make_game(game, kwargs, pad)
         own = getattr(first, 'metadata', None) or {}
         self.metadata = {**Team.metadata, **{name: own[name] for name in SHOWN if name in own}}
         agents = list(first.possible_agents)

@@ -52,6 +52,20 @@ class Meeting:
     def close(self) -> None: ...
 
 
+class Different(Meeting):
+    """The second agent sees less and can do more than the others."""
+
+    def observation_space(self, agent: str) -> Any:
+        return gymnasium.spaces.Box(0, 9, (3 if agent == 'b' else 5,), np.float32)
+
+    def action_space(self, agent: str) -> Any:
+        return gymnasium.spaces.Discrete(6 if agent == 'b' else 4)
+
+    def _obs(self) -> Any:
+        obs = super()._obs()
+        return obs | {'b': obs['b'][:3]}
+
+
 BOX = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 CHOICE = gymnasium.spaces.Discrete(4, start=-1)
 OBS: dict[str, Any] = {

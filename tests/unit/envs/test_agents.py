@@ -73,6 +73,16 @@ def test_an_env_with_tuples_of_spaces_is_a_game_whose_episodes_depend_on_their_s
         Agents(3, 'gymnasium:CartPole-v1')
 
 
+def test_smaller_spaces_of_agents_are_padded() -> None:
+    factory = GymEnvFactory(dict(env_id=Agents, kwargs=dict(game='agent_games:Different', pad=True)))
+    manager = GymVectorEnvManager.from_factory(factory, 6, GymVectorEnvManager.resolve_config({}))
+    manager.reset(seed=[3] * 6)
+    seen = manager.obs['observation'] if 'observation' in (manager.obs.dtype.names or ()) else manager.obs
+    assert seen.shape == (6, 5) and not seen[[1, 4], 3:].any() and seen[2, 4] == 2
+    assert manager.obs['action_mask'].sum(1).tolist() == [4, 6, 4] * 2
+    manager.close()
+
+
 KINDS = [
     *({'obs': obs} for obs in agent_games.OBS),
     *({'act': act} for act in agent_games.ACTIONS),

@@ -28,20 +28,6 @@ from rlframe.pipeline import SerialPipeline
 CROWD = 'agent_games:crowd'
 
 
-class Different(Meeting):
-    """The second agent sees less and can do more than the others."""
-
-    def observation_space(self, agent: str) -> Any:
-        return spaces.Box(0, 9, (3 if agent == 'b' else 5,), np.float32)
-
-    def action_space(self, agent: str) -> Any:
-        return spaces.Discrete(6 if agent == 'b' else 4)
-
-    def _obs(self) -> Any:
-        obs = super()._obs()
-        return obs | {'b': obs['b'][:3]}
-
-
 class Rivals(Meeting):
     """What the first agent earns, the others lose."""
 
@@ -158,7 +144,7 @@ def test_a_team_knows_what_one_agent_sees_and_does() -> None:
 
 
 def test_padding_makes_smaller_spaces_as_large_as_the_largest_and_masks_what_an_agent_cannot_do() -> None:
-    env = Team('test_team_env:Different', pad=True)
+    env = Team('agent_games:Different', pad=True)
     obs, _ = env.reset(seed=0)
     assert obs['agents'].shape == (3, 5) and not obs['agents'][1, 3:].any()
     assert obs['action_mask'].reshape(3, 6).sum(1).tolist() == [4, 6, 4]
@@ -188,7 +174,7 @@ def test_two_teams_have_games_of_their_own() -> None:
 
 
 BAD: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
-    'other spaces': (IncompatibleError, 'test_team_env:Different', {}),
+    'other spaces': (IncompatibleError, 'agent_games:Different', {}),
     'no padding': (IncompatibleError, CROWD, dict(obs='dict', pad=True)),
     'rivals': (IncompatibleError, 'test_team_env:Rivals', {}),
     'actions': (IncompatibleError, CROWD, dict(act='multi')),
