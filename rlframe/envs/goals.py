@@ -79,7 +79,7 @@ class EnvGoals:
             self._takes_rows[name] = _takes_rows(function, achieved, desired)
         if self._takes_rows.get(name):
             return function(achieved, desired, {})
-        return [function(*pair, {}) for pair in zip(achieved, desired, strict=True)]
+        return [function(*pair, {}) for pair in zip(achieved.copy(), desired.copy(), strict=True)]
 
 
 def _takes_rows(function: Callable[..., Any], achieved: Array, desired: Array) -> bool:

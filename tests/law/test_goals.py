@@ -16,6 +16,7 @@ from runs import differences, end_of
 from rlframe import config
 from rlframe.app.starting import starting_config
 from rlframe.data.timestep import EnvSpec
+from rlframe.envs.goals import EnvGoals
 from rlframe.envs.gym_env import GymEnvFactory
 from rlframe.errors import ConfigError, EnvContractError, IncompatibleError
 from rlframe.pipeline import SerialPipeline
@@ -114,6 +115,19 @@ def test_actor_critics_learn_from_goals_that_are_rewarded_one_by_one(policy: str
         rows: Any = pipeline.replay_buffer.sample(20, 0)
         goals = rows['next_obs']['achieved_goal'], rows['next_obs']['desired_goal']
         np.testing.assert_array_equal(rows['reward'], np.where(abs(goals[0] - goals[1])[:, 0] < 0.2, 0, -1))
+
+
+class OneByOne(Reach):
+    """Rewards single goals of two numbers, which have to be contiguous."""
+
+    def _reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> float:
+        return -abs(achieved_goal.view(np.complex64) - desired_goal.view(np.complex64)).item()
+
+
+def test_goals_that_are_rewarded_one_by_one_are_contiguous() -> None:
+    goals = EnvGoals(GymEnvFactory({'env_id': OneByOne}))
+    rows = np.asfortranarray(np.array([[0, 0], [3, 4], [6, 8]], np.float32))
+    np.testing.assert_array_equal(goals.reward(rows, np.zeros_like(rows)), [0, -5, -10])
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def check_goals(section: Mapping[str, Any] | None, spec: EnvSpec) -> None:
 
 
 class Goals(Protocol):
-    """What rewards and ends of episodes depend on goals by."""
+    """What rewards and ends of episodes depend on goals by. Goals are in Fortran order, in which sums over a goal are fast."""
 
     def reward(self, achieved: Array, desired: Array) -> FloatArray:
         """Returns the rewards of steps that reach some goals, [n, ...], and are to reach others, [n, ...]; [n]."""
@@ -198,9 +198,9 @@ class Hindsight:
         columns = dict(storage.gather(slot, without=ADDED).columns)
         if not len(chosen):
             return columns
-        achieved = self._give(columns, chosen, goal)
-        columns['reward'][chosen] = self._known_goals.reward(achieved, goal)
-        ends = self._known_goals.terminated(achieved, goal)
+        pair = np.asfortranarray(self._give(columns, chosen, goal)), np.asfortranarray(goal)
+        columns['reward'][chosen] = self._known_goals.reward(*pair)
+        ends = self._known_goals.terminated(*pair)
         if ends is not None:
             self._end(columns, chosen, ends)
         return columns
@@ -215,9 +215,9 @@ class Hindsight:
         is_over = None
         if len(chosen):
             achieved = storage.read(window[chosen], REACHED).reshape(-1, *goal.shape[1:])
-            wanted = np.repeat(goal, nstep, axis=0)
-            reward[chosen] = self._known_goals.reward(achieved, wanted).reshape(-1, nstep)
-            ends = self._known_goals.terminated(achieved, wanted)
+            pair = np.asfortranarray(achieved), np.asfortranarray(np.repeat(goal, nstep, axis=0))
+            reward[chosen] = self._known_goals.reward(*pair).reshape(-1, nstep)
+            ends = self._known_goals.terminated(*pair)
             is_over = None if ends is None else loops.cut(length, chosen, ends.reshape(-1, nstep))
 
         # sum, and end where the window does

@@ -53,6 +53,20 @@ def test_rewards_and_ends_are_those_of_the_new_goal() -> None:
     assert set(rows.columns) == {*episode(1, 2).columns} - {'env_id', 'episode_step'}
 
 
+@pytest.mark.parametrize('nstep', [1, 3])
+def test_rewards_are_asked_for_with_each_number_of_the_goals_in_one_piece(nstep: int) -> None:
+    class Strict(Equal):
+        def reward(self, achieved: Array, desired: Array) -> Array:
+            asked.append(achieved.flags.f_contiguous and desired.flags.f_contiguous)
+            return super().reward(achieved, desired)
+
+    asked: list[bool] = []
+    buffer = filled(episode(1, 5), nstep=nstep)
+    buffer.hindsight.goals = Strict()
+    buffer.sample(5, 0)
+    assert asked == [True]
+
+
 def test_where_goals_end_no_episode_the_stored_ends_stay() -> None:
     rows = drawn(filled(episode(1, 4), ends=False))
     assert not rows['terminated'].any()
