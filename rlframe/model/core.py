@@ -165,6 +165,16 @@ class MLP(nn.Module):
                 features = self._activation(features)
         return features if self._head is None else self._head(features)
 
+    def beside(self, features: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+        """Maps vectors, [B, F], joined with each of their others, [B, K, O], to [B * K, out_size]; it multiplies them once."""
+        (weight, bias), *behind = self._weights()
+        size = features.shape[1]
+        own = nn.functional.linear(features, weight[:, :size], bias)[:, None].expand(-1, others.shape[1], -1)
+        joined = torch.addmm(own.flatten(0, 1), others.flatten(0, 1), weight[:, size:].t())
+        for weight, bias in behind:
+            joined = nn.functional.linear(self._activation(joined), weight, bias)
+        return joined
+
 
 class BatchRenorm(nn.Module):
     """Normalises each feature: in training by the batch, corrected towards running statistics, otherwise by these alone.

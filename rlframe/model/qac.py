@@ -21,6 +21,8 @@ from rlframe.registry import MODEL_REGISTRY
 
 IMAGES = 'conv_layers', 'image_layout'
 """Options of the encoder of images; see ``MLP``."""
+AT_ONCE = 2048
+"""Rows of the passes over many actions on a CPU: larger ones get new memory from the system each time."""
 INSIDE = 1 - 1e-6
 """Largest action whose density is asked for: that of 1 has no bound."""
 
@@ -115,6 +117,7 @@ class QCritics(nn.Module):
         features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
         kind, own = hidden_layers(options, hidden_sizes)
         self._takes_mode = own.get('norm') == 'batch' or 'dropout' in own
+        self._is_plain = kind is MLP
         self.nets = nn.ModuleList(
             kind(features, hidden_sizes, activation, out_size, **own) for _ in range(count)
         )
@@ -148,6 +151,16 @@ class QCritics(nn.Module):
         features = self.encoder(obs)[:, None].expand(-1, several, -1)
         read = torch.cat([features, actions], 2).flatten(0, 1)
         return torch.stack([net(read) for net in self.nets]).view(-1, count, several)
+
+    def values_of_many(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
+        """Values many actions in each state, as ``values_of_several`` does except for rounding, in less time."""
+        if not self._is_plain:
+            return self.values_of_several(obs, actions)
+        features = self.encoder(obs)
+        states = max(AT_ONCE // actions.shape[1], 1) if features.device.type == 'cpu' else len(features)
+        parts = list(zip(features.split(states), actions.split(states), strict=True))
+        value = [torch.cat([net.beside(*part) for part in parts]) for net in self.nets]  # type: ignore[operator]
+        return torch.stack(value).view(-1, *actions.shape[:2])
 
     def own_values(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:
         """Values a different action by each critic, float32 [critics, B, A] to [critics, B]."""

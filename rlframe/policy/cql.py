@@ -95,7 +95,7 @@ class CQLUpdate(SACUpdate):
             log_prob = torch.cat([log_here, log_there, log_uniform], 1)
             actions = torch.cat([here, there, uniform, rows['action'][:, None]], 1)
         # critics, by one pass over all actions
-        value = self.model.critic.values_of_several(obs, actions)  # [critics, B, 3 K + 1]
+        value = self.model.critic.values_of_many(obs, actions)  # [critics, B, 3 K + 1]
         recorded = value[:, :, -1]
         loss = self.fitted(Values(recorded), target, rows)
         # what is not recorded should not promise more

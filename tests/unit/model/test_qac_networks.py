@@ -13,7 +13,7 @@ from torch import distributions, nn
 
 from rlframe.data import EnvSpec
 from rlframe.errors import ConfigError
-from rlframe.model.qac import QAC, squashed_gaussian
+from rlframe.model.qac import QAC, QCritics, squashed_gaussian
 from rlframe.policy import create_policy
 from rlframe.policy.parts.ding_form import spec_of_env
 from rlframe.policy.parts.fit import misfit
@@ -113,3 +113,18 @@ def test_a_shared_encoder_has_one_list_of_widths() -> None:
     with raises(ConfigError):
         create_policy('ppo', env='CartPole-v1', model=model)
     assert {name for name, model in FIELDS.items() if 'core' in model and 'dueling' not in model} <= {*BOTH}
+
+
+@pytest.mark.parametrize('options', [{}, {'norm': 'layer'}])
+def test_values_of_many_actions_and_their_gradients_are_those_of_each(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.Tensor, 'float', torch.Tensor.double)
+    critics = QCritics(spec_of(), [16, 16], 'relu', 2, **options).double()
+    obs, actions = torch.randn(100, 3).double(), torch.rand(100, 31, 2).double()
+    found = []
+    for values in (critics.values_of_many, critics.values_of_several):
+        value = values(obs, actions)
+        found.append([value, *torch.autograd.grad(value.logsumexp(2).sum(), list(critics.parameters()))])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
