@@ -40,7 +40,7 @@ class Team(Env):
     Its observations are a ``Dict``: ``agents``, what each sees, [A, ...]; ``state``, that of the game, if it has a method
     ``state``, else what all agents see, one after the other; ``present``, who acts next, or would behind a time limit, [A]; ``last_action`` and ``rewards``,
     those of the step before, [A, ...]; ``action_mask``, [A N], if the game has masks. The rows of absent agents are what they
-    saw last, and their actions are ignored. The info at the end has the return of each agent. Below pictures, ``lines`` says what
+    saw last, zeros before they came, and zeros in a state that is what all agents see; their actions are ignored. The info at the end has the return of each agent. Below pictures, ``lines`` says what
     each agent did and earned.
 
     Args:
@@ -116,8 +116,16 @@ class Team(Env):
             parts[ACTION_MASK] = spaces.MultiBinary(count * mask_parts(action)[0])
         self._parts = parts
         self.observation_space = spaces.Dict(parts, sort_keys=False)
+        self._unseen = self._with_mask(unseen(self._own), mask_parts(action))
         self._returns = np.zeros(count)
         self._given: dict[str, Any] = {}  # attributes of the game that were set
+
+    def _with_mask(self, seen: Any, choices: tuple[int, ...]) -> Any:
+        """Returns what an agent sees as the game gives it, with a mask that allows the first choice, if there are masks."""
+        if not self._has_mask:
+            return seen
+        mask = np.eye(1, choices[0], dtype=np.int8)[0]
+        return {**(seen if self._has_parts else {'observation': seen}), ACTION_MASK: mask}
 
     @property
     def live_games(self) -> list[Any]:
@@ -174,8 +182,7 @@ class Team(Env):
         found = self.running.begin(seed)
         self._next = self.running.present
         self._acted: dict[int, Array] = {}
-        some = next(iter(found.values()))
-        self._seen = [found.get(i, some) for i in range(self._count)]
+        self._seen = [found.get(i, self._unseen) for i in range(self._count)]
         self._last = zero_obs(self._parts[LAST_ACTION])
         self._rewards = np.zeros(self._count, np.float32)
         self._returns = np.zeros(self._count)
@@ -185,7 +192,8 @@ class Team(Env):
         each = [float(answer[0]) for answer in answers.values()]
         reward = sum(each) / (len(each) if self._mean else 1)
         is_over = not self.running.present
-        truncated = is_over and any(answer[2] for answer in answers.values())
+        # an end at a time limit is an end
+        truncated = is_over and any(answer[2] and not answer[1] for answer in answers.values())
         info: dict[str, Any] = {}
         if is_over:
             info = {f'return_of_{name}': own for name, own in self.returns().items()}
@@ -233,10 +241,13 @@ class Team(Env):
     def _state(self, rows: list[Any]) -> Array:
         if self.has_state:
             return np.asarray(self.running.game.state(), self._parts[STATE].dtype)
-        packed = [
-            leaf.reshape(-1) for row in rows for _, leaf in leaves(pack(self._own, row, 'unsafe')[None])
-        ]
-        return np.concatenate(packed, dtype=np.float32)
+        shown = self._next or self._acted
+        found = []
+        for i, row in enumerate(rows):
+            for _, leaf in leaves(pack(self._own, row, 'unsafe')[None]):
+                numbers = leaf.reshape(-1) if i in shown else np.zeros(leaf.size)
+                found.append(numbers / 255 if is_image(leaf) else numbers)
+        return np.concatenate(found, dtype=np.float32)
 
     def returns(self) -> dict[str, float]:
         """Returns the return of each agent so far, by its name."""
@@ -283,6 +294,22 @@ class Team(Env):
         for action in state['moves']:
             self._move(action)
         self.np_random = generator_of(state['rng'])
+
+
+def unseen(space: Any) -> Any:
+    """Returns the observation of an agent that has seen nothing: zeros, or what is nearest to them in a space."""
+    if isinstance(space, spaces.Dict):
+        return {name: unseen(part) for name, part in space.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(unseen(part) for part in space)
+    if isinstance(space, spaces.Box):
+        return np.clip(np.zeros(space.shape), space.low, space.high).astype(space.dtype)
+    return np.zeros(space.shape or (), space.dtype) + np.asarray(getattr(space, 'start', 0), space.dtype)
+
+
+def is_image(rows: Array) -> bool:
+    """Whether rows [n, ...] are images of bytes."""
+    return rows.dtype == np.uint8 and rows.ndim > 3
 
 
 def _plain(space: Any) -> list[Any]:

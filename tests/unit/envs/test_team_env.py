@@ -70,6 +70,14 @@ class PaidLater(Crowd):
         return obs, rewards | ({'agent 2': 2.5} if self._step == 4 else {}), *rest
 
 
+class EndsAtItsLimit(Meeting):
+    """Ends, and says that the time is over, too."""
+
+    def step(self, actions: dict[str, int]) -> Any:
+        obs, reward, over, _, infos = super().step(actions)
+        return obs, reward, over, over, infos
+
+
 class CutOff(Meeting):
     """Ends by a time limit, and tells its state."""
 
@@ -92,6 +100,35 @@ def test_a_step_of_a_team_is_one_row_with_what_each_agent_sees_did_and_earned() 
     assert obs['last_action'].tolist() == [place + 1, place + 1, (place + 1) % 4 + 1], 'counted from 1'
     assert obs['present'].tolist() == [1, 1, 1] and obs['agents'][:, 4].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(obs['state'], obs['agents'].reshape(-1))
+
+
+def test_a_game_that_ends_at_its_time_limit_has_ended() -> None:
+    env = Team('test_team_env:EndsAtItsLimit', length=1)
+    env.reset(seed=3)
+    obs, _, terminated, truncated, _ = env.step(np.zeros(3, int))
+    assert (terminated, truncated) == (True, False)
+    assert obs['present'].tolist() == [0, 0, 0]
+
+
+def test_absent_agents_are_zeros_in_a_state_that_is_what_all_agents_see() -> None:
+    env = Team(CROWD, lives=[(0, 4), (2, 4), (0, 1)])
+    obs, _ = env.reset(seed=0)
+    assert not obs['agents'][1].any(), 'it has seen nothing'
+    is_over = False
+    while not is_over:
+        seen = obs['agents'] * obs['present'][:, None]
+        np.testing.assert_array_equal(obs['state'], seen.reshape(-1))
+        obs, _, is_over, *_ = env.step(np.zeros(3, int))
+    acted = obs['agents'] * np.array([[1], [1], [0]])
+    np.testing.assert_array_equal(obs['state'], acted.reshape(-1), 'those who acted last')
+
+
+def test_images_in_a_state_that_is_what_all_agents_see_lie_between_0_and_1() -> None:
+    env = Team(CROWD, obs='dict')
+    obs, _ = env.reset(seed=0)
+    image = obs['agents']['w'].astype(np.float32)
+    assert image.max() > 100
+    assert obs['state'].reshape(3, 19)[:, 3:] == pytest.approx(image.reshape(3, 16) / 255)
 
 
 def test_the_team_may_earn_the_mean_and_the_end_tells_the_return_of_each_agent() -> None:
