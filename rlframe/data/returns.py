@@ -39,7 +39,7 @@ def gae(
         reward: Reward of each step. float [T, N], or [T, N, A] if each of A agents has one.
         value: Value of the obs before each step. float, of the same shape.
         next_value: Value of the obs after each step; 0 where terminated. float, of the same shape.
-        done: True where the episode ended at that step: nothing flows back across it. bool [T, N].
+        done: True where the episode ended at that step: nothing flows back across it. bool [T, N], or of the same shape.
         discount_factor: Per env step, in [0, 1].
         gae_lambda: 0 is one-step advantages, 1 is returns minus values.
 
@@ -54,9 +54,9 @@ def gae(
     """
     _check_shapes(reward=reward, value=value, next_value=next_value)
     _check_shapes(reward=reward[..., 0] if reward.ndim > done.ndim else reward, done=done)
+    done = done.reshape(*done.shape, *[1] * (reward.ndim - done.ndim))
     delta = reward + discount_factor * next_value - value
     decay = discount_factor * gae_lambda * (1 - done.astype(reward.dtype))
-    decay = decay.reshape(*done.shape, *[1] * (reward.ndim - done.ndim))
     advantage = np.empty_like(delta)
     following = np.zeros_like(delta[0])
     for t in range(len(delta) - 1, -1, -1):

@@ -144,7 +144,7 @@ class AgentNets(nn.Module):
         ``only`` is the agent whose network gradients reach; None: they reach all.
         """
         if isinstance(obs, Remembered):
-            return self.unrolled(obs.obs, obs.unroll)[obs.row]
+            return self.unrolled(obs.obs, obs.unroll, only)[obs.row]
         outputs = []
         for net, head, members in zip(self.nets, self.heads, self._members, strict=True):
             output = head(net(self._read(obs, members)))
@@ -152,8 +152,8 @@ class AgentNets(nn.Module):
             outputs.append(output.unflatten(0, (-1, len(members))))
         return self._joined(outputs)
 
-    def unrolled(self, obs: Obs, unroll: Unroll) -> torch.Tensor:
-        """Goes through all steps of sequences, and returns the outputs of agents, float32 [R, A, out]."""
+    def unrolled(self, obs: Obs, unroll: Unroll, only: int | None = None) -> torch.Tensor:
+        """Goes through all steps of sequences, and returns the outputs of agents, float32 [R, A, out]; ``only``: see ``forward``."""
         before = unroll.state.unflatten(1, (self.team.size, self._vectors))
         outputs = []
         for net, core, head, members in zip(self.nets, self.cores, self.heads, self._members, strict=True):
@@ -162,8 +162,9 @@ class AgentNets(nn.Module):
             own = before[:, members].flatten(0, 1)
             sequence = (unroll.sequence[:, None] * count + numbers).flatten()
             places = Unroll(unroll.step.repeat_interleave(count), sequence, unroll.length, own)
-            output = core(net(self._read(obs, members)), places, own)
-            outputs.append(head(output).unflatten(0, (-1, count)))
+            output = head(core(net(self._read(obs, members)), places, own))
+            output = output if only is None or only in members else output.detach()
+            outputs.append(output.unflatten(0, (-1, count)))
         return self._joined(outputs)
 
 

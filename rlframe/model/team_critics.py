@@ -113,7 +113,7 @@ class TeamActorCritic(nn.Module):
 
         ``only`` is the agent whose actor gradients reach; None: they reach all.
         """
-        output = self.actor(obs, only) if unroll is None else self.actor.unrolled(obs, unroll)
+        output = self.actor(obs, only) if unroll is None else self.actor.unrolled(obs, unroll, only)
         return self._parameters_of(output, only)
 
     def read_by_critic(self, obs: Any) -> Any:

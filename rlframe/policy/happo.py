@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
 from rlframe.errors import ConfigError
 from rlframe.policy.mappo import MAPPOConfig, MAPPOPolicy, MAPPOUpdate
+from rlframe.policy.parts.memory import unroll_of_round
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.team import GROUPS
@@ -26,14 +26,10 @@ def _each_alone(policy: type[Any], cfg: Any) -> ConfigError | None:
 
 
 def check_turns(cfg: Any) -> list[ConfigError]:
-    """Refuses a memory, as how an agent changed is asked of single rows, and graphs, as each agent has an update of its own."""
-    errors = []
-    if cfg.model.core is not None:
-        message = 'how an agent changed is asked of single rows, not of sequences'
-        errors.append(refused(cfg, 'model.core', message, 'None'))
-    if cfg.cuda_graph:
-        errors.append(refused(cfg, 'cuda_graph', 'each agent has an update of its own', 'False'))
-    return errors
+    """Refuses graphs, as each agent has an update of its own."""
+    if not cfg.cuda_graph:
+        return []
+    return [refused(cfg, 'cuda_graph', 'each agent has an update of its own', 'False')]
 
 
 class HAPPOConfig(MAPPOConfig):
@@ -49,7 +45,7 @@ class HAPPOUpdate(MAPPOUpdate):
     """The agent whose turn it is."""
 
     def outputs(self, rows: Rows) -> tuple[torch.Tensor, torch.Tensor]:
-        logit, value = self.model(rows['obs'], only=self.agent)
+        logit, value = self.model(rows['obs'], rows.get('unroll'), only=self.agent)
         return logit, value
 
     def counted(self, rows: Rows, like: torch.Tensor) -> torch.Tensor:
@@ -64,7 +60,8 @@ class HAPPOUpdate(MAPPOUpdate):
         """Returns how much more probable what the agent did has become, float32 [M]; 1 where it is absent."""
         obs, action = rows['obs'], rows['action']
         with torch.no_grad():
-            log_prob, _ = self.of_agents(self.logit(obs), action)
+            logit = self.masked(self.model.logit(obs, rows.get('unroll')), obs)
+            log_prob, _ = self.of_agents(logit, action)
             before, _ = self.of_agents(rows['logit'], action)
         log_ratio = (log_prob - before) * self.counted(rows, log_prob)
         return log_ratio[:, self.agent].exp()
@@ -90,19 +87,20 @@ class HAPPOPolicy(PPOPolicy):
     checks = (check_turns,)
     ding = MAPPOPolicy.ding.having(
         unused={
-            'model.use_lstm': 'agents have no memory',
+            'model.use_lstm': 'model.core gives each agent a memory',
             'learn.critic_learning_rate': 'one optimizer trains actors and critic',
         },
     )
 
+    ends, learned_returns = MAPPOPolicy.ends, MAPPOPolicy.learned_returns
+    normalised_advantages = MAPPOPolicy.normalised_advantages
+
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)
         count = self.model.team.size
-        size = self._cfg.learn.batch_size or len(data)
         columns['factor'] = torch.ones(len(data), device=self.device)
+        memory = {'unroll': unroll_of_round(self, data)} if self._has_core else {}
         for agent in self.rng.permutation(count).tolist():
             self.update.agent = agent
-            for _ in range(self._cfg.learn.epoch_per_collect):
-                for rows in self._minibatches(columns, data, size):
-                    yield partial(self.train_step, rows)
-            columns['factor'] = columns['factor'] * self.update.change(columns)
+            yield from self.epochs(columns, data)
+            columns['factor'] = columns['factor'] * self.update.change(columns | memory)

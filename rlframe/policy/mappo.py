@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.faces import Metrics
+from rlframe.data.timestep import Batch, BoolArray
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel, ends_of_agents
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -43,16 +44,37 @@ class MAPPOUpdate(PPOUpdate):
         # advantage of the team, or of each agent
         advantage = rows['advantage']
         if self._normalises:
-            advantage = self.standardised(advantage, self._ddof)
+            advantage = self.normalised(advantage, rows)
         gain = self.gain(ratio, advantage.reshape(len(advantage), -1), rows)
         # means over agents that are present
         count = present.sum().clamp(min=1)
         is_clipped = (ratio - 1).abs() > self._clip
+        metrics = metrics_of(ratio, log_ratio, is_clipped)
         return (
             -(gain * present).sum() / count,
             (entropy * present).sum() / count,
-            metrics_of(ratio, log_ratio, is_clipped),
+            {name: value * (present.numel() / count) for name, value in metrics.items()},
         )
+
+    def normalised(self, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Gives the advantages of the team, [B], or those of each agent while it is present, [B, A], mean 0 and deviation 1."""
+        scaled = self.standardised(advantage, self._ddof)
+        if advantage.dim() == 1:
+            return scaled
+        present = self.model.present(rows['obs'], advantage)
+        return standardised_present(advantage, present, self._ddof, scaled)
+
+    def value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if value.dim() == 1:
+            return super().value_loss(value, rows)
+        # values of absent agents are right as they are
+        present = self.model.present(rows['obs'], value)
+        learned = {
+            name: torch.where(present.bool(), rows[name], value.detach())
+            for name in ('return_', 'value')
+            if name in rows
+        }
+        return super().value_loss(value, rows | learned) * (present.numel() / present.sum().clamp(min=1))
 
     def counted(self, rows: Rows, like: torch.Tensor) -> torch.Tensor:
         """Returns 1 for agents that learn from a row, and 0 for others, of the shape and type of a tensor [B, A]."""
@@ -65,6 +87,21 @@ class MAPPOUpdate(PPOUpdate):
         Given are the ratios of probabilities, [B, A], and the advantage of the team, [B, 1], or of each agent, [B, A].
         """
         return torch.min(ratio * advantage, ratio.clamp(self._low, self._high) * advantage)
+
+
+def standardised_present(
+    column: torch.Tensor, present: torch.Tensor, ddof: int, scaled: torch.Tensor
+) -> torch.Tensor:
+    """Gives each column of [B, A] mean 0 and standard deviation 1 over the rows whose agent is present, 1 of [B, A].
+
+    ``scaled`` is what it becomes if all are present.
+    """
+    count = present.sum(0)
+    centred = column - (column * present).sum(0) / count.clamp(min=1)
+    squares = (centred.square() * present).sum(0)
+    deviation = (squares / (count - ddof).clamp(min=1)).sqrt() + 1e-8
+    own = torch.where(count > 1, centred / deviation, column)
+    return torch.where(present.bool().all(), scaled, own)
 
 
 @POLICY_REGISTRY.register('mappo')
@@ -93,6 +130,23 @@ class MAPPOPolicy(PPOPolicy):
             'agent_num': 'read from the spaces of the env',
         },
     )
+
+    def ends(self, block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
+        return ends_of_agents(block, apart) if self.has_own_rewards else (block['terminated'], apart)
+
+    def learned_returns(self, columns: Rows) -> torch.Tensor:
+        returns: torch.Tensor = columns['return_']
+        if not self.has_own_rewards:
+            return returns
+        return returns[self.model.present(columns['obs'], returns).bool()]
+
+    def normalised_advantages(self, columns: Rows) -> torch.Tensor:
+        scaled = PPOPolicy.normalised_advantages(self, columns)
+        if not self.has_own_rewards:
+            return scaled
+        advantage = columns['advantage']
+        present = self.model.present(columns['obs'], advantage)
+        return standardised_present(advantage, present, self._cfg.learn.advantage_ddof, scaled)
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

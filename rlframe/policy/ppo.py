@@ -422,7 +422,10 @@ class PPOPolicy(ActorPolicy):
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        columns = self.columns(data)
+        return self.epochs(self.columns(data), data)
+
+    def epochs(self, columns: Rows, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        """Yields the updates of all epochs by the inputs of a round, until ``target_kl``."""
         learn = self._cfg.learn
         for _ in range(learn.epoch_per_collect):
             divergences: list[torch.Tensor] = []
@@ -444,14 +447,24 @@ class PPOPolicy(ActorPolicy):
         columns = super().columns(data)
         columns |= self.advantages(data)
         if self._returns is not None:
-            self._returns.update(columns['return_'].cpu().numpy().reshape(-1))
+            self._returns.update(self.learned_returns(columns).cpu().numpy().reshape(-1))
         columns['return_'] = self._in_critic_units(columns['return_'])
         value = columns.pop('value')
         if cfg.value_clip is not None:
             columns['value'] = self._in_critic_units(value)
         if cfg.advantage_norm == 'round':
-            columns['advantage'] = standardised(columns['advantage'], cfg.advantage_ddof)
+            columns['advantage'] = self.normalised_advantages(columns)
         return columns
+
+    def normalised_advantages(self, columns: Rows) -> torch.Tensor:
+        """Returns the advantages of a round with mean 0 and standard deviation 1."""
+        normalised: torch.Tensor = standardised(columns['advantage'], self._cfg.learn.advantage_ddof)
+        return normalised
+
+    def learned_returns(self, columns: Rows) -> torch.Tensor:
+        """Returns those returns of a round that values learn, of any shape."""
+        returns: torch.Tensor = columns['return_']
+        return returns
 
     def advantages(self, data: Batch) -> Rows:
         """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
@@ -476,10 +489,15 @@ class PPOPolicy(ActorPolicy):
         ``apart``: see ``apart_rows``, bool [T, N].
         """
         value, next_value = self._block_values(block, apart)
-        next_value[block['terminated']] = 0.0
+        over, apart = self.ends(block, apart)
+        next_value[over] = 0.0
         cfg = self._cfg.collect
         advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
         return {'advantage': advantage, 'return_': advantage + value}
+
+    def ends(self, block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Returns where nothing follows a row, and ``apart``, of the shape [T, N] or of that of values."""
+        return block['terminated'], apart
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Returns the values of the obs of each row and of its next obs, float32 [T, N]."""

@@ -176,6 +176,17 @@ def sequence_batches(policy: Any, columns: Rows, data: Batch, size: int) -> Iter
         yield take(columns, row) | {'unroll': unroll}
 
 
+def unroll_of_round(policy: Any, data: Batch) -> Unroll:
+    """Returns the places of all rows of a round, in their order, in the sequences of ``sequence_batches``."""
+    from rlframe.model.core import Unroll
+
+    learn = policy._cfg.learn
+    sequences = Sequences(np.asarray(data['begins']), learn.unroll_len or learn.batch_size or len(data))
+    _, step, sequence = sequences.rows(np.arange(len(sequences)))
+    state = policy.tensor(np.asarray(data['state'])[sequences.start])
+    return Unroll(policy.tensor(step), policy.tensor(sequence), int(sequences.length.max()), state)
+
+
 def unroll_with_last(data: Batch, sequences: Sequences, tensor: Callable[[Any], torch.Tensor]) -> Unroll:
     """Returns the places of all steps of the sequences of a round and, behind them, of the last next obs of each.
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.team import REWARDS, STATE, team_of
-from rlframe.data.timestep import Array, EnvSpec, FloatArray
+from rlframe.data.team import PRESENT, REWARDS, STATE, team_of
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.policy.parts.memory import CRITIC_OBS, MemoryModel
 from rlframe.policy.parts.options import ModelConfig
@@ -84,6 +84,15 @@ AGENT_REWARDS = Field(
 def rewards_of(obs: Array) -> FloatArray:
     """Returns the reward of each agent in the step before observations, float32 [n, A]."""
     return np.asarray(obs[REWARDS], np.float32)
+
+
+def ends_of_agents(block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
+    """Returns where nothing follows for an agent, as it or the episode has ended, and where the row below is none of its episode.
+
+    ``apart``: see ``apart_rows``, bool [T, N]. Both are bool [T, N, A].
+    """
+    leaves = block['obs'][PRESENT].astype(bool) & ~block['next_obs'][PRESENT].astype(bool)
+    return block['terminated'][:, :, None] | leaves, apart[:, :, None] | leaves
 
 
 def check_rewards(spec: EnvSpec, cfg: Any) -> None:

@@ -348,14 +348,79 @@ def test_with_rewards_of_their_own_agents_have_advantages_and_values_of_their_ow
         return_=torch.from_numpy(return_),
     )
     loss, _, _ = policy.update.surrogate(logit, rows)
-    scaled = (advantage - advantage.mean(0)) / (advantage.std(0) + 1e-8)
     present = data['obs']['present']
+    scaled = np.zeros((5, 3))
+    for agent in range(3):
+        own = advantage[present[:, agent] == 1, agent]
+        scaled[present[:, agent] == 1, agent] = (own - own.mean()) / own.std() if len(own) > 1 else own
     np.testing.assert_allclose(float(loss.detach()), -(scaled * present).sum() / present.sum(), atol=1e-6)
-    value_loss = float(policy.update.value_loss(value, rows).detach())
-    np.testing.assert_allclose(value_loss, np.square(numbers(value) - return_).mean(), rtol=1e-5)
+    squares = np.square(numbers(value) - return_) * present
+    value_loss = policy.update.value_loss(value, rows)
+    np.testing.assert_allclose(float(value_loss.detach()), squares.sum() / present.sum(), rtol=1e-5)
+    absent = value.detach().requires_grad_()
+    policy.update.value_loss(absent, rows).backward()
+    assert not absent.grad[torch.from_numpy(present == 0)].any()
 
 
-@pytest.mark.parametrize(('policy', 'core'), [('mappo', None), ('mappo', 'gru'), ('happo', None)])
+def test_advantages_of_agents_are_normalised_over_the_rows_in_which_they_are_present() -> None:
+    spec = spec_of_team(**CROWD)
+    data = rows_of(spec, 20)
+    present = data['obs']['present'].astype(bool)
+    advantage, return_ = np.random.default_rng(0).normal(size=(2, 20, 3)).astype(np.float32)
+    for norm in ('batch', 'round'):
+        policy: Any = create_policy(
+            dict(type='mappo', agent_rewards=True, learn=dict(advantage_norm=norm)), spec
+        )
+        given = data.replace(advantage=advantage, return_=return_, logit=np.zeros((20, 12), np.float32))
+        columns = policy.columns(given)
+        assert policy._returns.count == present.sum(), 'values learn these returns alone'
+        np.testing.assert_allclose(policy._returns.mean, return_[present].mean(), rtol=1e-4)
+        found = columns['advantage']
+        found = numbers(policy.update.normalised(found, columns) if norm == 'batch' else found)
+        for agent in range(3):
+            own = present[:, agent]
+            wanted = (advantage[own, agent] - advantage[own, agent].mean()) / advantage[own, agent].std()
+            np.testing.assert_allclose(found[own, agent], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize('name', ['mappo', 'happo'])
+def test_an_agent_that_leaves_has_no_later_value_of_its_own(name: str) -> None:
+    env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
+    own = dict(type=name, agent_rewards=True, collect=dict(gae_lambda=0.7))
+    learner: Any = create_policy(own, env.spec)
+    samples = SampleSerialCollector({}, env, learner.collect_mode).collect(12)
+    value = numbers(learner.model.value(learner.tensor(samples['obs']))).reshape(6, 2, 3)
+    advantage = samples['advantage'].reshape(6, 2, 3)
+    # it acts in three steps, and earns the number of each
+    for row in range(2):
+        following = 0.0
+        for step in (2, 1, 0):
+            after = value[step + 1, row, 2] if step < 2 else 0.0
+            following = step + 1 + 0.99 * after - value[step, row, 2] + 0.99 * 0.7 * following
+            assert advantage[step, row, 2] == pytest.approx(following, rel=1e-4)
+
+
+def test_changes_of_a_mappo_team_are_means_over_agents_that_are_present() -> None:
+    spec = spec_of_team(**CROWD)
+    policy: Any = create_policy(dict(type='mappo'), spec)
+    rng = np.random.default_rng(0)
+    data = rows_of(spec)
+    obs = policy.tensor(data['obs'])
+    old = rng.normal(size=(5, 12)).astype(np.float32)
+    rows = dict(obs=obs, action=policy.tensor(data['action']), logit=torch.from_numpy(old))
+    rows |= dict(advantage=torch.ones(5))
+    new = policy.model.logit(obs)
+    _, _, metrics = policy.update.surrogate(new, rows)
+    one, two = (policy.update.of_agents(each, rows['action'])[0] for each in (new, rows['logit']))
+    log_ratio = numbers(one - two)[data['obs']['present'] == 1]
+    ratio = np.exp(log_ratio)
+    assert float(metrics['approx_kl']) == pytest.approx((ratio - 1 - log_ratio).mean(), rel=1e-4)
+    assert float(metrics['clip_fraction']) == pytest.approx((abs(ratio - 1) > 0.2).mean())
+
+
+@pytest.mark.parametrize(
+    ('policy', 'core'), [('mappo', None), ('mappo', 'gru'), ('happo', None), ('happo', 'gru')]
+)
 def test_rewards_of_agents_are_those_that_the_game_pays(policy: str, core: str | None) -> None:
     env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
     own = dict(type=policy, agent_rewards=True, model=dict(core=core), collect=dict(gae_lambda=1.0))
@@ -493,10 +558,54 @@ def test_a_happo_agent_learns_by_how_much_those_before_it_changed() -> None:
         np.testing.assert_allclose(np.sort(factor), np.sort(expected), rtol=1e-4)
 
 
-def test_happo_refuses_shared_networks_and_memories() -> None:
-    for options in (dict(groups='shared'), dict(model=dict(core='gru'))):
-        with raises(ConfigError):
-            create_policy(dict(type='happo', **options), spec_of_team(**CROWD))
+def test_an_agent_of_a_happo_team_stops_at_its_limit_and_the_others_go_on() -> None:
+    spec = spec_of_team(**CROWD)
+    learn = dict(batch_size=None, epoch_per_collect=5, target_kl=1e-12, learning_rate=0.1, unroll_len=2)
+    for core in (None, 'gru'):
+        policy: Any = create_policy(dict(type='happo', learn=learn, model=dict(core=core)), spec)
+        env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
+        cfg = dict(mark_episodes=core is not None)
+        data = SampleSerialCollector(cfg, env, policy.collect_mode).collect(12)
+        turns = []
+        for update in policy.forward_learn(data):
+            turns.append(policy.update.agent)
+            update()
+        assert [turns.count(agent) for agent in range(3)] == [2, 2, 2], 'the first update changes nothing yet'
+
+
+def test_happo_refuses_shared_networks() -> None:
+    with raises(ConfigError):
+        create_policy(dict(type='happo', groups='shared'), spec_of_team(**CROWD))
+
+
+def test_with_memories_happo_knows_how_agents_changed_along_their_episodes() -> None:
+    env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
+    learn = dict(batch_size=12, epoch_per_collect=1, learning_rate=0.05)
+    own = dict(type='happo', learn=learn, model=dict(core='gru', core_hidden_size=8))
+    policy: Any = create_policy(own, env.spec)
+    cfg = dict(mark_episodes=True)
+    data = SampleSerialCollector(cfg, env, policy.collect_mode).collect(12)
+    factors: dict[int, Any] = {}
+    for update in policy.forward_learn(data):
+        rows = update.args[0]
+        factors[policy.update.agent] = numbers(rows['factor'])
+        update()
+    first, second, _ = factors
+    assert (factors[first] == 1).all() and (factors[second] != 1).any()
+    # what the first agent does now, step by step, beside what it did
+    state = torch.zeros(2, *policy.model.state_shape)
+    changes = []
+    for step in range(6):
+        rows = data[np.arange(12).reshape(2, 6)[:, step]]
+        obs, action = policy.tensor(rows['obs']), policy.tensor(rows['action'])
+        with torch.no_grad():
+            logit, state = policy.model.step(obs, state)
+            now, before = (
+                policy.update.of_agents(each, action)[0][:, first]
+                for each in (policy.masked(logit, obs), policy.tensor(rows['logit']))
+            )
+        changes.append(np.exp(numbers(now - before) * rows['obs']['present'][:, first]))
+    np.testing.assert_allclose(np.sort(factors[second]), np.sort(np.concatenate(changes)), rtol=1e-3)
 
 
 def trained_in_two_steps(policy: str, seed: int, game: str = GAME, **sections: Any) -> Any:
