@@ -61,10 +61,18 @@ def squashed_gaussian(
         Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), eq. 26; 1 - tanh(u)^2 as
         4 exp(-2u) / (1 + exp(-2u))^2, which does not underflow.
     """
+    action, log_prob = squashed_numbers(mean, log_std, noise)
+    return action, log_prob.sum(1)
+
+
+def squashed_numbers(
+    mean: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draws actions like ``squashed_gaussian``, and returns them with the log density of each number, [B, A] both."""
     unsquashed = torch.addcmul(mean, log_std.exp(), noise)
     log_slope = 2 * (math.log(2) - unsquashed - nn.functional.softplus(-2 * unsquashed))
     log_prob = -0.5 * noise.square() - log_std - 0.5 * math.log(2 * math.pi) - log_slope
-    return unsquashed.tanh(), log_prob.sum(1)
+    return unsquashed.tanh(), log_prob
 
 
 def noise_behind(mean: torch.Tensor, log_std: torch.Tensor, action: torch.Tensor) -> torch.Tensor:

@@ -227,3 +227,12 @@ def present_of(team: Team, obs: Any, like: torch.Tensor) -> torch.Tensor:
     if not team.is_told or PRESENT not in obs:
         return torch.ones_like(like)
     return obs[PRESENT].to(like.dtype)
+
+
+def of_present(team: Team, obs: Any, action: torch.Tensor) -> torch.Tensor:
+    """Returns what belongs to the actions or choices of agents, [..., B, S], with zeros for absent agents."""
+    if not team.is_told or PRESENT not in obs:
+        return action
+    present = obs[PRESENT].to(action.dtype)
+    each = [present[:, i : i + 1].expand(-1, count) for i, count in enumerate(team.outputs)]
+    return action * torch.cat(each, 1)

@@ -25,6 +25,7 @@ from rlframe.model.team import (
     Groups,
     choices_of,
     numbers_of,
+    of_present,
     one_behind_the_other,
     present_of,
     rows_of,
@@ -225,6 +226,8 @@ class TeamActor(nn.Module):
 class TeamCritics(QCritics):
     """Q-functions of the state of a team and the actions of all agents; choices are one-hot, float32 [B, S].
 
+    The actions of absent agents count as zeros.
+
     Args:
         spec: Spaces of the env.
         part: Part of the observations that they read, if the env is a team.
@@ -233,20 +236,25 @@ class TeamCritics(QCritics):
     """
 
     def __init__(self, spec: EnvSpec, part: str, *layers: Any, **options: Any) -> None:
-        self._part = part if team_of(spec).is_told else None
+        team = team_of(spec)
+        self._part = part if team.is_told else None
         space = spec.observation_space if self._part is None else fields_of(spec.observation_space)[part]
         choices = mask_parts(spec.action_space)
         action = spaces.Box(0, 1, (sum(choices),), np.float32) if choices else spec.action_space
         own = dataclasses.replace(spec, observation_space=space, action_space=action)
         super().__init__(own, *layers, **options)
+        self._team = team
 
-    def forward(self, obs: Any, *given: Any, **more: Any) -> torch.Tensor:
+    def forward(self, obs: Any, action: Any = None, *given: Any, **more: Any) -> torch.Tensor:
         """Values actions in states; see ``QCritics``."""
-        return super().forward(obs if self._part is None else obs[self._part], *given, **more)
+        return super().forward(self._read(obs), of_present(self._team, obs, action), *given, **more)
 
     def own_values(self, obs: Any, actions: torch.Tensor) -> torch.Tensor:
         """Values a different action by each critic; see ``QCritics``."""
-        return super().own_values(obs if self._part is None else obs[self._part], actions)
+        return super().own_values(self._read(obs), of_present(self._team, obs, actions))
+
+    def _read(self, obs: Any) -> Any:
+        return obs if self._part is None else obs[self._part]
 
 
 @MODEL_REGISTRY.register('team_qac')
@@ -274,7 +282,7 @@ class TeamQAC(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        team = team_of(spec)
+        self.team = team = team_of(spec)
         sizes = encoder_hidden_size_list
         head, outputs = HEADS[actor]
         images = {name: options[name] for name in IMAGES if name in options}
@@ -289,3 +297,11 @@ class TeamQAC(nn.Module):
         is_seen = not team.is_told or part in fields_of(spec.observation_space)
         layers = widths, activation, critic_num * value_num
         self.critic: Any = TeamCritics(spec, part, *layers, **options) if is_seen else None
+
+    def present(self, obs: Any, like: torch.Tensor) -> torch.Tensor:
+        """Returns 1 for agents that act and 0 for others, of the shape and type of a tensor [B, A]."""
+        return present_of(self.team, obs, like)
+
+    def of_present(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        """Returns what belongs to the actions of agents, [B, S], with zeros for absent ones."""
+        return of_present(self.team, obs, action)

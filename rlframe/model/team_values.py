@@ -163,6 +163,10 @@ class TeamQNet(nn.Module):
     act = step
     now = staticmethod(now)
 
+    def present(self, obs: Any, like: torch.Tensor) -> torch.Tensor:
+        """Returns 1 for agents that act and 0 for others, of the shape and type of a tensor [B, A]."""
+        return present_of(self.team, now(obs), like)
+
     def mixed(self, value: torch.Tensor, obs: Any) -> torch.Tensor:
         """Maps the values of what agents chose, float32 [B, A], to the value of the team, float32 [B]."""
         seen = now(obs)

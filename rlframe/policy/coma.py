@@ -25,7 +25,7 @@ from rlframe.policy.parts.options import (
 from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, flat, values_after
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import GROUPS, TeamModel
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel, ends_of_agents
 from rlframe.policy.ppo import ActorPolicy, ActorUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -63,6 +63,7 @@ class COMAConfig(PolicyConfig):
     """Options of COMA."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamModel
     learn: COMALearn
     collect: COMACollect
@@ -123,7 +124,8 @@ class COMAPolicy(ActorPolicy):
     The advantage of agent i is the value of the joint action less its mean over what i might have chosen, while the others did
     what they did: A_i(s, u) = Q(s, u) - sum over c of π_i(c | o_i) Q(s, (u_-i, c)). One pass of the critic gives the values of all
     choices of an agent. It learns lambda-returns, made once for a round by the critic of that time, which is the target network;
-    at the end of a round, or at a time limit, they end with the value of a drawn joint action. Instead of a floor under
+    at the end of a round, or at a time limit, they end with the value of a drawn joint action. With ``agent_rewards`` the critic
+    values what the agent earns itself. Instead of a floor under
     probabilities there is a bonus for entropy.
 
     Source:
@@ -184,11 +186,15 @@ class COMAPolicy(ActorPolicy):
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
-        next_value[block['terminated']] = 0.0
-        reward = np.broadcast_to(block['reward'][:, :, None], value.shape)
+        reward, over = block['reward'], block['terminated']
+        if self.has_own_rewards:
+            over, apart_of_each = ends_of_agents(block, apart)
+        else:
+            reward, apart_of_each = np.broadcast_to(reward[:, :, None], value.shape), apart
+        next_value[over] = 0.0
         cfg = self._cfg.collect
         # a lambda-return is the value plus the generalised advantage
-        advantage = gae(reward, value, next_value, apart, cfg.discount_factor, cfg.td_lambda)
+        advantage = gae(reward, value, next_value, apart_of_each, cfg.discount_factor, cfg.td_lambda)
         return self._samples(block, apart, {'return_': advantage + value})
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
@@ -210,8 +216,15 @@ class COMAPolicy(ActorPolicy):
         return values_after(value, behind, apart)
 
     def _values(self, obs: Array, action: Array) -> FloatArray:
-        """Returns the value of each row's joint action, as the critic sees it from each agent, float32 [n, A]."""
+        """Returns the value of each row's joint action, as the critic sees it from each agent that is present, float32 [n, A]."""
         with torch.inference_mode():
             action = self.tensor(action)
-            each: torch.Tensor = self.model.values(self.tensor(obs), action)
-            return self.update.choices.taken(each, action).cpu().numpy()
+            tensor = self.tensor(obs)
+            value = self.update.choices.taken(self.model.values(tensor, action), action)
+            if self.has_own_rewards:
+                return value.cpu().numpy()
+            present = self.model.present(tensor, value)
+            # what absent agents see was never learned from: the others' mean takes its place
+            mean = (value * present).sum(1, keepdim=True) / present.sum(1, keepdim=True).clamp(min=1)
+            known: torch.Tensor = torch.where(present.bool(), value, mean)
+            return known.cpu().numpy()

@@ -59,10 +59,20 @@ class MADDPGUpdate(DDPGUpdate):
         with torch.no_grad():
             next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
             next_value = next_value.unflatten(0, (self._values, -1))
-            target = reward + self.targets.discount(rows) * next_value.amin(1)
-        # critics
+            lowest = next_value.amin(1) * self._counted(rows['next_obs'], reward)
+            target = reward + self.targets.discount(rows) * lowest
+            target = target.repeat_interleave(next_value.shape[1], 0)
+        # critics; values of absent agents are right as they are
         value = self.model.critic(rows['obs'], rows['action'])
-        return self.fitted(Values(value), target.repeat_interleave(next_value.shape[1], 0), rows)
+        counted = self._counted(rows['obs'], reward).bool().repeat_interleave(next_value.shape[1], 0)
+        return self.fitted(Values(value), torch.where(counted, target, value.detach()), rows)
+
+    def _counted(self, obs: Any, like: torch.Tensor) -> torch.Tensor:
+        """Returns 1 for values that there are, and 0 for those of absent agents, of the shape and type of a tensor [V, B]."""
+        if not self.cfg.agent_rewards:
+            return torch.ones_like(like)
+        present: torch.Tensor = self.model.present(obs, like.T)
+        return present.T
 
     def actor_loss(self, rows: Rows) -> Loss:
         action = self._action(rows)
@@ -77,7 +87,7 @@ class MADDPGPolicy(DDPGPolicy):
     """Multi-agent DDPG: the critic values the actions of all agents in the state; each agent's actor follows its gradient.
 
     The team has one reward, and one critic or, with ``agent_rewards``, each agent has its own, as in the paper. Only learning needs
-    the state. Absent agents act on in what the critic sees.
+    the state. Absent agents learn nothing: critics see zeros as their actions, and their own values are 0.
 
     Source:
         Lowe et al., Multi-Agent Actor-Critic for Mixed Cooperative-Competitive Environments (2017), eq. 5 and 6.

@@ -27,6 +27,28 @@ class MASACConfig(ContinuousSACConfig):
     model: TeamQACModel
 
 
+class MASACUpdate(SACUpdate):
+    """Soft actor-critic of the agents that are present."""
+
+    def act(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
+        from rlframe.model.qac import squashed_numbers
+
+        mean, log_std = self.model.actor(obs, **mode)
+        action, log_prob = squashed_numbers(mean, log_std, noise)
+        return action, self.model.of_present(obs, log_prob).sum(1)
+
+    def actor_loss(self, rows: Rows) -> Loss:
+        loss = super().actor_loss(rows)
+        if not self.entropy.is_learned:
+            return loss
+        # the target of each state is that of the agents that are present
+        each = torch.ones_like(rows['noise'])
+        share = self.model.of_present(rows['obs'], each).sum(1) / each.sum(1)
+        return loss._replace(
+            metrics=dict(loss.metrics) | {'target_entropy': self.entropy.target * share.mean()}
+        )
+
+
 @POLICY_REGISTRY.register('masac')
 class MASACPolicy(SACPolicy):
     """Multi-agent SAC: critics value the actions of all agents in the state, and actors also earn the entropy of the team.
@@ -39,6 +61,7 @@ class MASACPolicy(SACPolicy):
     """
 
     _cfg: MASACConfig
+    update_class = MASACUpdate
     default_network = 'team_qac'
     is_for_teams = True
     checks = (check_core,)
@@ -85,21 +108,28 @@ class MASACDiscreteUpdate(SACUpdate):
         logit = self.logit(obs)
         log_prob = torch.cat([part.log_softmax(1) for part in self.choices.each(logit)], 1)
         action = self.choices.drawn(logit, noise, self.cfg.learn.relaxation)
-        return action, (log_prob.exp() * log_prob).sum(1)
+        return action, self.model.of_present(obs, log_prob.exp() * log_prob).sum(1)
 
     def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         return self.distribution.evaluate(self.logit(obs), action)[0]
 
     def actor_loss(self, rows: Rows) -> Loss:
         loss = super().actor_loss(rows)
-        mask = mask_of(rows['obs'])
-        if mask is None or not self.entropy.is_learned:
+        if not self.entropy.is_learned:
             return loss
-        # each state's target is scaled to the largest entropy of its allowed choices
-        share = self.entropy.target / (self._largest or 1.0)
-        allowed = [part.sum(1).clamp(min=1).float().log() for part in self.choices.each(mask)]
+        # the target of each state is scaled to the largest entropy of what its present agents may choose
+        obs, noise = rows['obs'], rows['noise']
+        largest = torch.tensor([math.log(count) for count in self.choices.counts], device=noise.device)
+        each = largest.expand(len(noise), -1)
+        mask = mask_of(obs)
+        if mask is not None:
+            allowed = [part.sum(1).clamp(min=1).float().log() for part in self.choices.each(mask)]
+            own = torch.stack(allowed, 1)
+        else:
+            own = each
+        share = (own * self.model.present(obs, own)).sum(1) / each.sum(1).clamp(min=1e-8)
         return loss._replace(
-            metrics=dict(loss.metrics) | {'target_entropy': share * torch.stack(allowed).sum(0).mean()}
+            metrics=dict(loss.metrics) | {'target_entropy': self.entropy.target * share.mean()}
         )
 
 

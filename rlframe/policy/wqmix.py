@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.qmix import QMIX_DING, QMIXConfig
 from rlframe.policy.update import Loss
@@ -40,6 +42,11 @@ class WQMIXUpdate(VDNUpdate):
         target: torch.Tensor = rows['reward'] + self.targets.discount(rows) * joint
         return target
 
+    def is_same(self, one: torch.Tensor, other: torch.Tensor, obs: Any) -> torch.Tensor:
+        """Returns whether joint actions, [B, A], are the same as far as agents are present, bool [B]."""
+        present = self.model.present(obs, torch.ones(one.shape, device=one.device))
+        return ((one == other) | (present == 0)).all(1)
+
     def loss(self, rows: Rows) -> Loss:
         # the joint actions taken, by the monotonic network and by the critic
         obs, action = rows['obs'], rows['action']
@@ -53,7 +60,7 @@ class WQMIXUpdate(VDNUpdate):
             is_full = target > joint
             if not self.cfg.learn.optimistic:
                 best = self.best(value, obs)
-                is_best = (best == action.reshape(len(best), -1)).all(1)
+                is_best = self.is_same(best, action.reshape(len(best), -1), obs)
                 is_full = is_best | (target > self.joint(self.model.central, central, best, obs))
             weight = torch.where(is_full, 1.0, self.cfg.learn.alpha)
         error = target - joint

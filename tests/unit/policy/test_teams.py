@@ -125,11 +125,11 @@ def test_wqmix_weighs_joint_actions_by_what_its_critic_thinks_of_them(optimistic
     with torch.no_grad():
         for parameter in policy.update.targets.network.parameters():
             parameter.add_(0.02)
-    data = rows_of(spec, 12)
+    data = rows_of(spec, 40)
     found = policy.update.loss(policy.columns(data))
 
     def values(network: Any, part: str) -> Any:
-        return numbers(network(policy.tensor(data[part]))).reshape(12, 3, 4)
+        return numbers(network(policy.tensor(data[part]))).reshape(40, 3, 4)
 
     online, target = policy.model, policy.update.targets.network.central
     best_next = values(online, 'next_obs').argmax(2)
@@ -140,8 +140,9 @@ def test_wqmix_weighs_joint_actions_by_what_its_critic_thinks_of_them(optimistic
     judged = mixed(policy, online.central, of_each(central, data['action']), data['obs'])
     best = own.argmax(2)
     judged_best = mixed(policy, online.central, of_each(central, best), data['obs'])
-    counts = wanted > joint if optimistic else (best == data['action']).all(1) | (wanted > judged_best)
-    assert 0 < counts.sum() < 12
+    is_best = ((best == data['action']) | (data['obs']['present'] == 0)).all(1)
+    counts = wanted > joint if optimistic else is_best | (wanted > judged_best)
+    assert 0 < counts.sum() < 40
     weight = np.where(counts, 1, 0.25)
     loss = (weight * (wanted - joint) ** 2 + (wanted - judged) ** 2).mean()
     np.testing.assert_allclose(float(found.value.detach()), loss, rtol=1e-4)
@@ -269,7 +270,9 @@ def test_returns_of_coma_mix_the_values_of_the_joint_actions_that_follow(core: s
 
     def value(seen: Any, action: Any) -> Any:
         values = numbers(policy.model.values(policy.tensor(seen), torch.as_tensor(action))).reshape(-1, 3, 4)
-        return of_each(values, action)
+        own, present = of_each(values, action), seen['present']
+        mean = (own * present).sum(1, keepdims=True) / np.maximum(present.sum(1, keepdims=True), 1)
+        return np.where(present == 1, own, mean)
 
     wanted = np.zeros((4, 2, 3))
     after = value(obs[4], drawn[1:])
@@ -419,11 +422,13 @@ def test_changes_of_a_mappo_team_are_means_over_agents_that_are_present() -> Non
 
 
 @pytest.mark.parametrize(
-    ('policy', 'core'), [('mappo', None), ('mappo', 'gru'), ('happo', None), ('happo', 'gru')]
+    ('policy', 'core'),
+    [('mappo', None), ('mappo', 'gru'), ('happo', None), ('happo', 'gru'), ('coma', None), ('coma', 'gru')],
 )
 def test_rewards_of_agents_are_those_that_the_game_pays(policy: str, core: str | None) -> None:
     env = BaseEnvManager([lambda: Team(**CROWD)] * 2)
-    own = dict(type=policy, agent_rewards=True, model=dict(core=core), collect=dict(gae_lambda=1.0))
+    decay = 'td_lambda' if policy == 'coma' else 'gae_lambda'
+    own = dict(type=policy, agent_rewards=True, model=dict(core=core), collect={decay: 1.0})
     learner: Any = create_policy(own, env.spec)
     cfg = dict(mark_episodes=core is not None)
     samples = SampleSerialCollector(cfg, env, learner.collect_mode).collect(12)
@@ -433,12 +438,15 @@ def test_rewards_of_agents_are_those_that_the_game_pays(policy: str, core: str |
     first = np.flatnonzero(~samples['obs']['last_action'].any(1))
     assert len(first) == 2
     np.testing.assert_allclose(samples['return_'][first], [earned, earned], rtol=1e-5)
+    if policy == 'coma':
+        return
     value = numbers(learner.model.value(learner.tensor(samples['obs'])))
     np.testing.assert_allclose(samples['advantage'], samples['return_'] - value, rtol=1e-4, atol=1e-4)
 
 
 ALONE: dict[str, dict[str, Any]] = {
     'mappo': dict(learn=dict(batch_size=64, learning_rate=1e-2), collect=dict(n_sample=256)),
+    'coma': dict(learn=dict(batch_size=64, learning_rate=1e-2), collect=dict(n_sample=256)),
     'maddpg_discrete': dict(
         learn=dict(batch_size=64, learning_rate_actor=1e-2, learning_rate_critic=1e-2, update_per_collect=4),
         collect=dict(n_sample=16),
@@ -450,7 +458,7 @@ ALONE: dict[str, dict[str, Any]] = {
 
 @pytest.mark.usefixtures('cwd')
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['mappo', 'maddpg_discrete'])
+@pytest.mark.parametrize('name', ['mappo', 'coma', 'maddpg_discrete'])
 @pytest.mark.parametrize(('own', 'total'), [(False, 6.0), (True, 2.0)])
 def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(
     name: str, own: bool, total: float
@@ -490,8 +498,9 @@ def test_each_agent_with_rewards_of_its_own_has_a_critic_that_it_alone_follows(
     loss = 0.0
     for agent in range(3):
         own = slice(agent * count, (agent + 1) * count)
-        wanted = data['reward'][:, agent] + 0.9 * ~data['terminated'] * reached[own].min(0)
-        loss += np.square(wanted - value[own]).mean(1).sum()
+        follows = ~data['terminated'] * data['next_obs']['present'][:, agent]
+        wanted = data['reward'][:, agent] + 0.9 * follows * reached[own].min(0)
+        loss += (np.square(wanted - value[own]) * data['obs']['present'][:, agent]).mean(1).sum()
     np.testing.assert_allclose(float(update.critic_loss(rows).value.detach()), loss, rtol=1e-4)
     # actors
     with torch.no_grad():
@@ -856,10 +865,43 @@ def test_the_entropy_of_a_team_is_the_sum_of_those_of_what_its_agents_may_choose
     logit = numbers(policy.model.actor(rows['obs'])).reshape(5, 3, 4)
     logit[:, 1, 0] = -np.inf
     prob = np.exp(logit) / np.exp(logit).sum(2, keepdims=True)
-    entropy = -np.where(prob > 0, prob * np.log(np.maximum(prob, 1e-300)), 0).sum((1, 2))
-    np.testing.assert_allclose(float(found.metrics['entropy']), entropy.mean(), rtol=1e-5)
-    target = 0.5 * (2 * np.log(4) + np.log(3))
+    present = data['obs']['present']
+    each = -np.where(prob > 0, prob * np.log(np.maximum(prob, 1e-300)), 0).sum(2)
+    np.testing.assert_allclose(float(found.metrics['entropy']), (each * present).sum(1).mean(), rtol=1e-5)
+    target = 0.5 * (np.log([4, 3, 4]) * present).sum(1).mean()
     assert float(found.metrics['target_entropy']) == pytest.approx(target, rel=1e-5)
+
+
+@pytest.mark.parametrize('name', ['maddpg', 'masac', 'maddpg_discrete', 'masac_discrete'])
+def test_critics_of_all_actions_know_no_actions_of_absent_agents(name: str) -> None:
+    spec = spec_of_team(**(dict(game='agent_games:crowd') if name in BY_CHOICES else BOXES))
+    policy: Any = create_policy(dict(type=name, groups='separate'), spec)
+    obs = random_obs(spec, 8)
+    obs['present'] = [1, 0, 1]
+    rng = np.random.default_rng(0)
+    action: Any = spec.action_space
+    taken = np.stack([action.sample() for _ in range(8)]).reshape(8, -1)
+    if name in BY_CHOICES:
+        taken = (taken - action.start).astype(np.uint8)
+    data = Batch(
+        obs=obs,
+        next_obs=obs,
+        action=taken,
+        reward=rng.normal(size=8).astype(np.float32),
+        terminated=np.zeros(8, bool),
+    )
+    rows = policy.columns(data)
+    other = rows['action'].clone().reshape(8, 3, -1)
+    other[:, 1] = 1 - other[:, 1]
+    seen = policy.model.critic(rows['obs'], rows['action'])
+    assert torch.equal(seen, policy.model.critic(rows['obs'], other.reshape(8, -1)))
+    loss = policy.update.actor_loss(rows)
+    loss.value.backward()
+    nets = policy.model.actor.agents.nets
+    moves = [any(p.grad is not None and bool(p.grad.any()) for p in net.parameters()) for net in nets]
+    assert moves == [True, False, True]
+    if 'masac' in name:
+        assert float(loss.metrics['target_entropy']) == pytest.approx(policy.update.target_entropy() * 2 / 3)
 
 
 @pytest.mark.slow
