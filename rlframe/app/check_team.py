@@ -9,6 +9,9 @@ import numpy as np
 
 from rlframe.envs.team_env import Team
 
+IN_TURNS = 'Learners use the reward of the team in each turn. policy.agent_rewards needs a game in which all act at once.'
+"""What to know of a team whose agents act one after the other."""
+
 
 class Remark(NamedTuple):
     """Something that is worth knowing of a team."""
@@ -43,6 +46,10 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
         team: The team, whose game has not begun.
         play: Plays random actions in it, from the beginning of an episode.
     """
+    if team.is_in_turns:
+        play()
+        note = Remark('note', 'agents act in turn: those who wait count as absent', IN_TURNS)
+        return [note], {'agents': dict.fromkeys(team.agents, ''), 'state': team.has_state}
     heard = team.running.game = Listened(team.running.game)
     play()
     lost = _lost(heard)
@@ -63,7 +70,7 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
         seen = (
             'agents earn different rewards; the team learns from their sum, or mean (env.kwargs.team_reward)'
         )
-        fix = 'policy.agent_rewards=True, with mappo, happo and maddpg, lets each learn from its own.'
+        fix = 'policy.agent_rewards=True, with mappo, happo, coma and maddpg, lets each learn from its own.'
         remarks.append(Remark('note', seen, fix))
     return remarks, {'agents': _agents(team, heard), 'state': team.has_state}
 

@@ -12,7 +12,7 @@ from easydict import EasyDict
 
 from rlframe.config.compile import merge, user_tree
 from rlframe.config.components import section_at, value_at
-from rlframe.config.rules import learns_from_data
+from rlframe.config.rules import ROWS, learns_from_data
 from rlframe.data.observation import ACTION_MASK, check_maskable, fields_of, has_goals, is_text, plain_parts
 from rlframe.data.team import is_team
 from rlframe.data.timestep import EnvSpec
@@ -238,7 +238,13 @@ def overridden_start(
     options = env_options(overrides)
     tree = user_tree({}, {}, overrides)[0]
     manager, kind = (value_at(tree, key) for key in ('env.manager.type', 'policy.type'))
-    return starting_config(env, policy or kind, options, max_env_step or tree.get('max_env_step'), manager)
+    steps = max_env_step or tree.get('max_env_step')
+    main, create = starting_config(env, policy or kind, options, steps, manager)
+    if value_at(tree, 'policy.model.core') and create.get('replay_buffer', {}).get('type') in ROWS:
+        # a memory learns from sequences
+        create.replay_buffer.type = 'sequence'
+        merge(main.policy, dict(collect=dict(collector=dict(mark_episodes=True))))
+    return main, create
 
 
 def default_policy(spec: EnvSpec, rewards_goals: bool = False) -> str:

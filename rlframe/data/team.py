@@ -32,6 +32,8 @@ LAST_ACTION = 'last_action'
 """Part with what each agent did in the step before: numbers, or classes counted from 1, 0 if there was none; [A, ...]."""
 LEARNING = (STATE, PRESENT, REWARDS)
 """Parts that acting does without."""
+ACTING = (OWN, LAST_ACTION, ACTION_MASK)
+"""Parts that agents may read."""
 
 
 class Team(NamedTuple):

@@ -65,7 +65,7 @@ KINDS = (
     arg(
         '--env',
         'env to train in without a config file, with settings that suit its spaces: an id of Gymnasium, envpool:ID,'
-        ' pettingzoo:ID, MODULE:ID or MODULE:CLASS; list env shows those that are installed.'
+        ' pettingzoo:ID, team:ID (agents that work together), agents:ID, overcooked:ID, MODULE:ID or MODULE:CLASS; list env shows those that are installed.'
         ' The run ends at the reward threshold of the env, if it has one, or after --env-step (default: 1,000,000 on-policy,'
         ' 200,000 off-policy)',
         'ID',

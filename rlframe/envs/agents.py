@@ -18,6 +18,7 @@ from rlframe.envs.gym_env import import_needed, make_by_id
 from rlframe.envs.padded_game import PaddedGame
 from rlframe.envs.player_env import shared_spaces
 from rlframe.errors import ConfigError, EnvContractError, EnvError
+from rlframe.registry import nearest
 from rlframe.utils.seed import generator_of
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Running:
         self._waiting = set(range(len(self._agents)))  # agents that have never acted
         self.present: list[int] = []
         """The agents that act next."""
+        self.cut_off: list[int] = []
+        """Behind a time limit, those that would have acted on."""
         self.seed = 0
         self.moves: list[Array] = []
         """The seed of the game and the actions of all agents so far, which are its state for checkpoints."""
@@ -88,8 +91,14 @@ class Running:
         if lost:
             raise self._broken(f'{lost} left, and neither terminated nor truncated is True')
         self.present = sorted(staying + come)
+        self.cut_off = [i for i, answer in answers.items() if answer[2] and not answer[1]]
         self._waiting.difference_update(come)
         return {i: self._seen(i, obs, infos, 'step()', i in over) for i in acting + come}, answers
+
+    @property
+    def alive(self) -> list[int]:
+        """The agents whose game goes on."""
+        return self.present
 
     def _now_listed(self) -> list[int]:
         """Returns the agents that the game lists; all, if it has no list."""
@@ -118,6 +127,49 @@ class Running:
             remedy="Each agent of PettingZoo's parallel games is one of possible_agents, and is told of the result of its every"
             ' action; with supersuit.black_death_v3, all play to the end.',
         )
+
+
+class Turns(Running):
+    """A game whose agents act one after the other (PettingZoo's AEC interface): only the next one is present."""
+
+    def begin(self, seed: int) -> dict[int, Any]:
+        self.seed = seed
+        self.moves = []
+        self.game.reset(seed=seed)
+        self._select()
+        return self._observed()
+
+    def move(self, actions: Array) -> tuple[dict[int, Any], dict[int, tuple[float, bool, bool]]]:
+        self.moves.append(np.array(actions))
+        game = self.game
+        paid = self.alive
+        self.game.step(self._own(actions[self.present[0]]))
+        columns = game.rewards, game.terminations, game.truncations
+        answers: dict[int, Any] = {
+            i: tuple(column.get(self._agents[i], 0) for column in columns) for i in paid
+        }
+        found = self._observed()
+        after = self._agents.index(game.agent_selection)
+        self.cut_off = [after] if after in answers and answers[after][2] and not answers[after][1] else []
+        self._select()
+        return found, answers
+
+    @property
+    def alive(self) -> list[int]:
+        return self._now_listed()
+
+    def _select(self) -> None:
+        """Lets agents leave whose game is over, and notes the next one."""
+        game = self.game
+        while game.agents and (
+            game.terminations[game.agent_selection] or game.truncations[game.agent_selection]
+        ):
+            game.step(None)
+        self.present = [self._agents.index(game.agent_selection)] if game.agents else []
+
+    def _observed(self) -> dict[int, Any]:
+        """Returns what each agent sees whose game goes on, or has just ended."""
+        return {i: self.game.observe(self._agents[i]) for i in self._now_listed()}
 
 
 class Agents(VectorEnv):
@@ -328,22 +380,49 @@ def make_game(name: str, kwargs: dict[str, Any], pad: bool = False) -> Any:
         EnvError: If the game cannot be created, or does not have the parallel interface.
         MissingDependencyError: If a package is not installed.
     """
+    game = make_any(name, kwargs)
+    if is_in_turns(game):
+        raise EnvError(
+            f'{name} is no game in which all agents act at once',
+            where='env.kwargs',
+            remedy=f'Agents that work together, and act in turn, are a team: --env team:{name}. Else a game in turns is played'
+            ' by self-play: --env pettingzoo:ID.',
+        )
+    return PaddedGame(game, name) if pad else game
+
+
+def make_any(name: str, kwargs: dict[str, Any]) -> Any:
+    """Returns a game with PettingZoo's parallel interface or, if there is none, with that of a game in turns.
+
+    Raises:
+        EnvError: If the game cannot be created, or has neither interface.
+        MissingDependencyError: If a package is not installed.
+    """
     module, _, maker = name.partition(':')
     found = import_needed(module, name, 'env.kwargs')
     if maker in gymnasium.registry:
-        game: Any = TupleGame(maker, kwargs)
-        return PaddedGame(game, name) if pad else game
-    make = getattr(found, maker or 'parallel_env', None)
+        return TupleGame(maker, kwargs)
+    make = (
+        getattr(found, maker, None) if maker else getattr(found, 'parallel_env', getattr(found, 'env', None))
+    )
     if not callable(make):
-        raise EnvError(f'{module} has no {maker or "parallel_env"!r}', where='env.kwargs')
+        known = sorted(own for own in vars(found) if callable(vars(found)[own]) and not own.startswith('_'))
+        what = repr(maker) if maker else "function 'parallel_env' or 'env'"
+        raise EnvError(f'{module} has no {what}.{nearest(maker, known)}'.rstrip('.'), where='env.kwargs')
     try:
         game = make(**kwargs)
     except TypeError as error:
         raise EnvError(f'cannot make {name!r}: {error}', where='env.kwargs') from error
-    if not hasattr(game, 'possible_agents') or hasattr(game, 'last'):
+    if not hasattr(game, 'possible_agents'):
         raise EnvError(
-            f'{name} is no game in which all agents act at once',
+            f'{name} is no game of several agents',
             where='env.kwargs',
-            remedy='A game in turns is played by self-play: --env pettingzoo:ID.',
+            got=type(game).__name__,
+            expected="PettingZoo's parallel or AEC interface, with possible_agents",
         )
-    return PaddedGame(game, name) if pad else game
+    return game
+
+
+def is_in_turns(game: Any) -> bool:
+    """Whether the agents of a game act one after the other."""
+    return hasattr(game, 'last')

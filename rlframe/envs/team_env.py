@@ -12,9 +12,9 @@ from gymnasium import spaces
 from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_parts, pack, zero_obs
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, REWARDS, STATE, of_all
 from rlframe.data.timestep import Array
-from rlframe.envs.agents import Running, columns_of, has_mask_in_info, make_game
+from rlframe.envs.agents import Running, Turns, columns_of, has_mask_in_info, is_in_turns, make_any
 from rlframe.envs.caption import with_caption
-from rlframe.envs.padded_game import spaces_of
+from rlframe.envs.padded_game import PaddedGame, spaces_of
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.seed import generator_of
 from rlframe.utils.serialize import leaves
@@ -35,16 +35,17 @@ TEAM_REWARDS = ('sum', 'mean')
 
 
 class Team(Env):
-    """A game of A agents that act at once.
+    """A game of A agents that work together, and act at once or in turn.
 
     Its observations are a ``Dict``: ``agents``, what each sees, [A, ...]; ``state``, that of the game, if it has a method
     ``state``, else what all agents see, one after the other; ``present``, who acts next, or would behind a time limit, [A]; ``last_action`` and ``rewards``,
     those of the step before, [A, ...]; ``action_mask``, [A N], if the game has masks. The rows of absent agents are what they
-    saw last, zeros before they came, and zeros in a state that is what all agents see; their actions are ignored. The info at the end has the return of each agent. Below pictures, ``lines`` says what
+    saw last, zeros before they came, and zeros in a state that is what all agents see; their actions are ignored. In a game in turns all but the next agent count as
+    absent, and there are no ``rewards``, as agents earn while others act. The info at the end has the return of each agent. Below pictures, ``lines`` says what
     each agent did and earned.
 
     Args:
-        game: As for ``agents.Agents``: a module with PettingZoo's ``parallel_env``, or ``'module:name'``.
+        game: As for ``agents.Agents``: a module with PettingZoo's ``parallel_env``, or ``env``, or ``'module:name'``.
         team_reward: 'sum' or 'mean' of the rewards of the agents.
         pad: Whether smaller spaces of agents are padded to the largest; see ``PaddedGame``.
         kwargs: Passed on to the game.
@@ -70,7 +71,13 @@ class Team(Env):
         self.render_mode = render_mode
         kwargs |= {} if render_mode is None else {'render_mode': render_mode}
         self.game_name = game
-        first: Any = make_game(game, kwargs, pad)
+        first: Any = make_any(game, kwargs)
+        self.is_in_turns = is_in_turns(first)
+        """Whether agents act one after the other."""
+        if self.is_in_turns:
+            logger.info('%s: agents act in turn; those who wait count as absent', game)
+        check_not_rivals(first, game)
+        first = padded(first, game) if pad else first
         own = getattr(first, 'metadata', None) or {}
         self.metadata = {**Team.metadata, **{name: own[name] for name in SHOWN if name in own}}
         agents = list(first.possible_agents)
@@ -91,7 +98,8 @@ class Team(Env):
         self._has_mask = in_info or has_mask(seen)
         if in_info:
             seen = spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(int(action.n)))  # type: ignore[union-attr]  # only Discrete has masks
-        self.running = Running(first, game, action, in_info)
+        kind = Turns if self.is_in_turns else Running
+        self.running = kind(first, game, action, in_info)
         """The game, with the agents that are present."""
         check_cooperation(self.running, action, game)
         self._mean = team_reward == 'mean'
@@ -110,8 +118,9 @@ class Team(Env):
             STATE: self._state_space(first),
             PRESENT: spaces.MultiBinary(count),
             LAST_ACTION: of_all(last, count),
-            REWARDS: spaces.Box(-np.inf, np.inf, (count,), np.float32),
         }
+        if not self.is_in_turns:
+            parts[REWARDS] = spaces.Box(-np.inf, np.inf, (count,), np.float32)
         if self._has_mask:
             parts[ACTION_MASK] = spaces.MultiBinary(count * mask_parts(action)[0])
         self._parts = parts
@@ -205,9 +214,7 @@ class Team(Env):
         found, answers = self.running.move(action)
         for i, seen in found.items():
             self._seen[i] = seen
-        # behind a time limit, those who would have acted on
-        cut_off = [i for i, answer in answers.items() if answer[2] and not answer[1]]
-        self._next = self.running.present or cut_off
+        self._next = self.running.present or self.running.cut_off
         # actions and rewards of those who acted
         start = np.asarray(getattr(self.action_space, 'start', 0))
         done = action - start + 1 if self._is_discrete else action
@@ -229,8 +236,9 @@ class Team(Env):
             STATE: self._state(rows),
             PRESENT: present,
             LAST_ACTION: self._last,
-            REWARDS: self._rewards,
         }
+        if REWARDS in self._parts:
+            obs[REWARDS] = self._rewards
         if self._has_mask:
             masks = np.stack([seen[ACTION_MASK] for seen in self._seen]).astype(np.int8)
             # the choice of an absent agent means nothing
@@ -241,7 +249,7 @@ class Team(Env):
     def _state(self, rows: list[Any]) -> Array:
         if self.has_state:
             return np.asarray(self.running.game.state(), self._parts[STATE].dtype)
-        shown = self._next or self._acted
+        shown = self.running.alive or self._next or self._acted
         found = []
         for i, row in enumerate(rows):
             for _, leaf in leaves(pack(self._own, row, 'unsafe')[None]):
@@ -317,6 +325,46 @@ def _plain(space: Any) -> list[Any]:
     return [leaf for part in parts.values() for leaf in _plain(part)] if parts else [space]
 
 
+def padded(game: Any, name: str) -> PaddedGame:
+    """Returns a game whose agents have the largest of their spaces.
+
+    Raises:
+        IncompatibleError: If agents act in turn, or have other spaces than ``PaddedGame`` takes.
+    """
+    if not is_in_turns(game):
+        return PaddedGame(game, name)
+    raise IncompatibleError(
+        f'the agents of {name} act in turn',
+        where='env.kwargs.pad',
+        got=True,
+        expected='False',
+        remedy="supersuit's pad_observations_v0 and pad_action_space_v0 pad such a game.",
+    )
+
+
+def check_not_rivals(game: Any, name: str) -> None:
+    """Refuses a game some of whose agents are called adversaries, as in MPE2.
+
+    Raises:
+        IncompatibleError: If there are such agents.
+    """
+    foes = [str(agent) for agent in game.possible_agents if 'adversary' in str(agent)]
+    if foes:
+        raise competing(name, f'agents {foes}', is_in_turns(game))
+
+
+def competing(name: str, got: str, in_turns: bool) -> IncompatibleError:
+    """Returns the error about a game whose agents are no team."""
+    remedy = f'agents:{name} trains one policy by the reward of each.'
+    return IncompatibleError(
+        f'the agents of {name} compete: what one earns, others lose',
+        where='env.env_id',
+        got=got,
+        expected='agents that cooperate',
+        remedy=f'pettingzoo:{name} plays it by self-play.' if in_turns else remedy,
+    )
+
+
 def drawn_action(space: Any, seen: Any, rng: np.random.Generator) -> Any:
     """Returns a random action of an agent, one that the mask of what it sees allows."""
     if not isinstance(space, spaces.Discrete):
@@ -330,9 +378,8 @@ def check_cooperation(running: Running, action: Any, name: str) -> None:
     """Plays some random steps, and refuses a game in which one agent earns what others lose.
 
     Raises:
-        IncompatibleError: If the rewards of steps are not 0, and their sums are; or if agents are called adversaries, as in MPE2.
+        IncompatibleError: If the rewards of steps are not 0, and their sums are.
     """
-    foes = [str(agent) for agent in running.game.possible_agents if 'adversary' in str(agent)]
     rng = np.random.default_rng(0)
     seen = running.begin(0)
     first = next(iter(seen.values()))
@@ -346,12 +393,5 @@ def check_cooperation(running: Running, action: Any, name: str) -> None:
             earned.append(rewards)
         if not running.present:
             break
-    is_zero_sum = bool(earned) and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned)
-    if foes or is_zero_sum:
-        raise IncompatibleError(
-            f'the agents of {name} compete: what one earns, others lose',
-            where='env.env_id',
-            got=f'agents {foes}' if foes else f'rewards {earned[0].tolist()}',
-            expected='agents that cooperate',
-            remedy=f'agents:{name} trains one policy by the reward of each; a game in turns is played by self-play.',
-        )
+    if earned and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned):
+        raise competing(name, f'rewards {earned[0].tolist()}', isinstance(running, Turns))

@@ -158,6 +158,7 @@ class Policy(Configurable):
         self.check_spec(spec, self._cfg)
         if fields != ('eval',):
             demand_learning_parts(self)
+            check_rewards(spec, self._cfg)
         # the device
         self.device = resolve_device(self._cfg)
         self._on_cpu = self.device.type == 'cpu'
@@ -263,7 +264,6 @@ class Policy(Configurable):
         check_shift(cfg, spec)
         check_sizes(spec, cfg.model)
         check_critic_obs(spec, cfg.model)
-        check_rewards(spec, cfg)
         ActionMap(spec)
 
     # the network

@@ -186,15 +186,16 @@ class COMAPolicy(ActorPolicy):
     def get_train_sample(self, block: Batch) -> Batch:
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
-        reward, over = block['reward'], block['terminated']
+        reward = block['reward']
+        over, ends = block['terminated'], apart
         if self.has_own_rewards:
-            over, apart_of_each = ends_of_agents(block, apart)
+            over, ends = ends_of_agents(block, apart)
         else:
-            reward, apart_of_each = np.broadcast_to(reward[:, :, None], value.shape), apart
+            reward = np.broadcast_to(reward[:, :, None], value.shape)
         next_value[over] = 0.0
         cfg = self._cfg.collect
         # a lambda-return is the value plus the generalised advantage
-        advantage = gae(reward, value, next_value, apart_of_each, cfg.discount_factor, cfg.td_lambda)
+        advantage = gae(reward, value, next_value, ends, cfg.discount_factor, cfg.td_lambda)
         return self._samples(block, apart, {'return_': advantage + value})
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:

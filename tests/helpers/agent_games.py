@@ -66,6 +66,63 @@ class Different(Meeting):
         return obs | {'b': obs['b'][:3]}
 
 
+class Echo:
+    """Two agents act in turn (PettingZoo's AEC interface); both earn 1 if the second repeats what the first chose.
+
+    Args:
+        rounds: Turns of each agent.
+        sign: What the first agent earns for each 1 of the second.
+        is_cut_off: Whether the game ends at a time limit.
+    """
+
+    metadata: dict[str, Any] = {'name': 'echo'}
+    render_mode = None
+    possible_agents = ['caller', 'echo']
+
+    def __init__(self, rounds: int = 3, sign: int = 1, is_cut_off: bool = False) -> None:
+        self._rounds, self._sign, self._is_cut_off = rounds, sign, is_cut_off
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Box(-1, 9, (2,), np.float32)
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return gymnasium.spaces.Discrete(3)
+
+    def observe(self, agent: str) -> Any:
+        return np.float32([self._called if agent == 'echo' else -1, self._left])
+
+    def last(self) -> None: ...
+
+    def reset(self, seed: int | None = None, options: Any = None) -> None:
+        self.agents, self.agent_selection = list(self.possible_agents), 'caller'
+        self._called, self._left = -1, self._rounds
+        self._tell(0.0, False)
+
+    def _tell(self, earned: float, is_over: bool) -> None:
+        self.rewards = {'caller': self._sign * earned, 'echo': earned}
+        ends = dict.fromkeys(self.possible_agents, is_over), dict.fromkeys(self.possible_agents, False)
+        self.terminations, self.truncations = reversed(ends) if self._is_cut_off else ends
+
+    def step(self, action: int | None) -> None:
+        agent = self.agent_selection
+        self.agent_selection = 'echo' if agent == 'caller' else 'caller'
+        if action is None:
+            assert self.terminations[agent] or self.truncations[agent]
+            self.agents.remove(agent)
+            return
+        if agent == 'caller':
+            self._called = action
+            return self._tell(0.0, False)
+        self._left -= 1
+        self._tell(float(action == self._called), self._left == 0)
+
+    def close(self) -> None: ...
+
+
+def echo(**kwargs: Any) -> Echo:
+    return Echo(**kwargs)
+
+
 BOX = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
 CHOICE = gymnasium.spaces.Discrete(4, start=-1)
 OBS: dict[str, Any] = {

@@ -16,7 +16,7 @@ from rlframe.data.observation import (
     part_owner,
     zero_obs,
 )
-from rlframe.data.team import LEARNING, is_team
+from rlframe.data.team import ACTING, LEARNING, REWARDS, is_team
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.registry import POLICY_REGISTRY, nearest
@@ -126,10 +126,12 @@ def check_critic_obs(spec: EnvSpec, model: EasyDict) -> None:
 
 def learning_parts(policy: type[Policy], spec: EnvSpec, cfg: Any) -> tuple[str, ...]:
     """Returns the parts of observations that only learning reads: evaluations and exported policies do without them."""
-    if policy.is_for_teams:
-        return LEARNING if is_team(spec) else ()
     name = cfg.model.get('critic_obs')
-    return () if name is None else (name,)
+    if not policy.is_for_teams:
+        return () if name is None else (name,)
+    if not is_team(spec):
+        return ()
+    return LEARNING if name is None or name in (*LEARNING, *ACTING) else (*LEARNING, name)
 
 
 def demand_learning_parts(policy: Policy) -> None:
@@ -140,14 +142,19 @@ def demand_learning_parts(policy: Policy) -> None:
     """
     space = policy.spec.observation_space
     names = learning_parts(type(policy), policy.spec, policy._cfg)
+    read = policy._cfg.model.get('critic_obs')
+    if read is not None and is_team(policy.spec):
+        names = (*names, read)
+    # rewards of agents are asked for by an option of its own
+    names = tuple(name for name in names if name != REWARDS)
     name = next((name for name in names if lacks_part(space, name)), None)
     if name is None:
         return
-    is_own = name == policy._cfg.model.get('critic_obs')
+    is_own = name == read
     parts = fields_of(fields_of(space)['observation'] if _is_moved(policy.spec) else space)
     known = [part for part in parts if part != ACTION_MASK]
     raise IncompatibleError(
-        f'the observations of {policy.spec.name} have no such part.{nearest(name, known)}',
+        f'the observations of {policy.spec.name} have no such part.{nearest(name, known)}'.rstrip('.'),
         where='policy.model.critic_obs' if is_own else 'env.env_id',
         got=name,
         expected=f'one of {known}' if known else 'the name of a part of a Dict',

@@ -17,7 +17,7 @@ from gymnasium import Env, spaces
 from policies import learns_from_data, needs_data
 
 from rlframe import config
-from rlframe.app.starting import env_options, starting_config
+from rlframe.app.starting import env_options, overridden_start, starting_config
 from rlframe.entry.__main__ import main, parse, set_import_path
 from rlframe.errors import ConfigError, IncompatibleError, MissingDependencyError
 from rlframe.model.encoder import GridEncoder
@@ -279,3 +279,12 @@ def test_the_budget_on_the_command_line_sets_how_often_is_evaluated(words: list[
         assert pair is not None and pair[1]['policy']['type'] == 'dqn'
         frequencies.append(pair[0]['policy']['eval']['evaluator']['eval_freq'])
     assert frequencies == ['400 env steps, later 10 %', '1000 env steps, later 10 %']
+
+
+def test_a_policy_with_a_core_starts_with_sequences_of_marked_episodes() -> None:
+    for policy, is_replayed in (('qmix', True), ('sac_discrete', True), ('ppo', False)):
+        options = {'policy.model.core': 'gru'}
+        first = overridden_start('CartPole-v1', policy, options)
+        cfg = config.compile_config(*first, overrides=options)
+        assert (first[1].get('replay_buffer', {}).get('type') == 'sequence') is is_replayed
+        assert cfg.policy.collect.collector.mark_episodes is is_replayed

@@ -37,6 +37,12 @@ class Rivals(Meeting):
         return obs, {'a': first, 'b': -first / 2, 'c': -first / 2}, *rest
 
 
+class Hunted(Different):
+    """Has an agent that is called an adversary."""
+
+    possible_agents = ['a', 'b', 'adversary_0']
+
+
 class Paid(Meeting):
     """Pays more where a schedule says so."""
 
@@ -100,6 +106,47 @@ def test_a_step_of_a_team_is_one_row_with_what_each_agent_sees_did_and_earned() 
     assert obs['last_action'].tolist() == [place + 1, place + 1, (place + 1) % 4 + 1], 'counted from 1'
     assert obs['present'].tolist() == [1, 1, 1] and obs['agents'][:, 4].tolist() == [0, 1, 2]
     np.testing.assert_array_equal(obs['state'], obs['agents'].reshape(-1))
+
+
+@pytest.mark.parametrize('is_cut_off', [False, True])
+def test_in_a_game_in_turns_only_the_next_agent_is_present(is_cut_off: bool) -> None:
+    env = Team('agent_games:echo', rounds=2, is_cut_off=is_cut_off)
+    obs, _ = env.reset(seed=0)
+    found = []
+    is_over, action = False, np.array([2, 2])
+    while not is_over:
+        assert env.observation_space.contains(obs) and 'rewards' not in obs
+        before = obs['present']
+        obs, reward, terminated, truncated, _ = env.step(action)
+        is_over = terminated or truncated
+        assert ((obs['last_action'] > 0) == before).all()
+        found.append((before.tolist(), reward, obs['agents'][:, 0].tolist()))
+    assert found == [
+        ([1, 0], 0.0, [-1, 2]),
+        ([0, 1], 2.0, [-1, 2]),
+        ([1, 0], 0.0, [-1, 2]),
+        ([0, 1], 2.0, [-1, 2]),
+    ]
+    assert truncated is is_cut_off and obs['present'].tolist() == [int(is_cut_off), 0]
+    assert env.returns() == {'caller': 2.0, 'echo': 2.0}
+    # its state is its seed and its moves
+    env.reset(seed=0)
+    obs = env.step(action)[0]
+    copy = Team('agent_games:echo', rounds=2)
+    copy.reset(seed=1)
+    copy.set_state(env.get_state())
+    again = copy._obs()
+    assert all(np.array_equal(obs[name], again[name]) for name in obs)
+
+
+def test_what_a_team_does_in_a_game_in_turns_is_said() -> None:
+    text = text_of(check_env(section_of('team:agent_games:echo', {})), 200)
+    assert 'agents act in turn: those who wait count as absent' in text
+
+
+def test_adversaries_are_refused_before_spaces_are_compared() -> None:
+    with raises(IncompatibleError):
+        Team('test_team_env:Hunted')
 
 
 def test_a_game_that_ends_at_its_time_limit_has_ended() -> None:
@@ -216,7 +263,11 @@ BAD: dict[str, tuple[type[Exception], str, dict[str, Any]]] = {
     'rivals': (IncompatibleError, 'test_team_env:Rivals', {}),
     'actions': (IncompatibleError, CROWD, dict(act='multi')),
     'reward': (ConfigError, 'agent_games', dict(team_reward='max')),
-    'in turns': (EnvError, 'games:Nim', {}),
+    'in turns': (IncompatibleError, 'agent_games:echo', dict(sign=-1)),
+    'padded turns': (IncompatibleError, 'agent_games:echo', dict(pad=True)),
+    'no such game': (EnvError, 'agent_games:ecko', {}),
+    'no game': (EnvError, 'zoo', {}),
+    'one agent': (EnvError, 'zoo:Toy', {}),
 }
 
 

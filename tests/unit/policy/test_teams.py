@@ -721,6 +721,13 @@ def test_policy_gradients_find_a_best_return_of_the_two_step_game(name: str) -> 
     assert best_return(policy) in (7.0, 8.0)
 
 
+@pytest.mark.usefixtures('cwd')
+def test_a_team_whose_agents_act_in_turn_learns_from_the_reward_of_each_turn() -> None:
+    options = copy.deepcopy(BY_VALUES) | dict(max_env_step=4000)
+    policy = trained_in_two_steps('vdn', 0, 'agent_games:echo', **options)
+    assert best_return(policy, 'agent_games:echo') == 6.0
+
+
 MAPPO_OPTIONS = dict(core='gru', core_hidden_size=8)
 
 
@@ -787,6 +794,25 @@ def test_a_team_whose_observations_have_no_state_is_an_error() -> None:
     space = spaces.Dict(parts, sort_keys=False)
     with raises(IncompatibleError):
         create_policy(dict(type='qmix'), EnvSpec(space, spec.action_space, name='TwoStep'))
+
+
+@pytest.mark.parametrize('policy', ['mappo', 'masac_discrete'])
+def test_critics_of_a_team_read_a_part_that_there_is(policy: str) -> None:
+    for part in ('stat', 'action_mask'):
+        with raises(IncompatibleError):
+            create_policy(dict(type=policy, model=dict(critic_obs=part)), spec_of_team(game=GAME))
+    for name in ('agents', None):
+        create_policy(dict(type=policy, model=dict(critic_obs=name)), spec_of_team(game=GAME))
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize('policy', ['mappo', 'maddpg_discrete'])
+def test_agents_that_learned_from_rewards_of_their_own_are_exported(policy: str) -> None:
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=CROWD)
+    checkpoint = trained(policy, env, dict(agent_rewards=True, model=dict(encoder_hidden_size_list=[8])))
+    loaded = rlframe.load(export_policy(checkpoint)['artifact'])
+    obs = random_obs(spec_of_team(**CROWD), 2)
+    assert loaded.act({name: obs[name] for name in loaded.observation_space}).shape == (2, 3)
 
 
 @pytest.mark.usefixtures('cwd')
