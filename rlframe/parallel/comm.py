@@ -10,8 +10,8 @@ import numpy as np
 from rlframe.data.timestep import Batch
 from rlframe.option_names import named
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.parallel.comm_collector import BaseCommCollector, TransportCollector
-from rlframe.parallel.comm_learner import BaseCommLearner, TransportLearner, TransportLearnerConfig
+from rlframe.parallel.comm_collector import BaseCommCollector
+from rlframe.parallel.comm_learner import BaseCommLearner, CommLearnerConfig
 from rlframe.parallel.comm_worker import CommConfig, CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport.messages import Beat, Collected, Finished, Orders, Task
@@ -88,7 +88,7 @@ class OverHTTPConfig(CommConfig):
     )
 
 
-class FlaskFSLearnerConfig(OverHTTPConfig, TransportLearnerConfig):
+class FlaskFSLearnerConfig(OverHTTPConfig, CommLearnerConfig):
     """Options of ``FlaskFileSystemLearner``."""
 
 
@@ -104,7 +104,7 @@ class _OverHTTP(CommWorker):
 
 
 @COMM_COLLECTOR_REGISTRY.register('flask_fs')
-class FlaskFileSystemCollector(_OverHTTP, TransportCollector):
+class FlaskFileSystemCollector(_OverHTTP, BaseCommCollector):
     """Collects for a coordinator that it reaches over HTTP; the name is DI-engine's."""
 
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
@@ -177,7 +177,7 @@ class NaiveCollector(FlaskFileSystemCollector):
 
 
 @COMM_LEARNER_REGISTRY.register('flask_fs')
-class FlaskFileSystemLearner(_OverHTTP, TransportLearner):
+class FlaskFileSystemLearner(_OverHTTP, BaseCommLearner):
     """Learns for a coordinator that it reaches over HTTP; the name is DI-engine's."""
 
     _cfg: FlaskFSLearnerConfig

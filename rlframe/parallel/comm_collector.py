@@ -1,8 +1,7 @@
-"""Comm collectors: connect a parallel collector with a coordinator, by a direct call or over any transport."""
+"""BaseCommCollector: connects a parallel collector with a coordinator over any transport."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,36 +9,15 @@ from easydict import EasyDict
 
 from rlframe.errors import RLFrameError
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector
-from rlframe.parallel.comm_worker import BaseComm, CommWorker
+from rlframe.parallel.comm_worker import CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.transport.messages import AskWeights, Collected, Finished, Taken, Task, Weights
 from rlframe.registry import COMM_COLLECTOR_REGISTRY
 
 
-class BaseCommCollector(BaseComm):
-    """Gets weights and sends data for a parallel collector."""
-
-    @abstractmethod
-    def get_policy_update_info(self, path: str) -> Any:
-        """Returns the newest weights of a policy, by its name."""
-
-    @abstractmethod
-    def send_metadata(self, metadata: Any) -> Any:
-        """Sends facts about the data of ``send_stepdata``."""
-
-    @abstractmethod
-    def send_stepdata(self, stepdata: Any) -> Any:
-        """Takes training data."""
-
-    @property
-    def collector_uid(self) -> str:
-        """The collector's id in the run; empty if it has none."""
-        return ''
-
-
 @COMM_COLLECTOR_REGISTRY.register('in_process')
-class TransportCollector(CommWorker, BaseCommCollector):
+class BaseCommCollector(CommWorker):
     """Asks for tasks, lets a parallel collector work on them, and sends its data: one request for each part.
 
     Rows are counted: ``produced == pushed + dropped``. Rows without a confirmation count as dropped here, even if only
@@ -57,7 +35,7 @@ class TransportCollector(CommWorker, BaseCommCollector):
         collector: BaseParallelCollector | None = None,
         **given: Any,
     ) -> None:
-        CommWorker.__init__(self, cfg, **given)
+        super().__init__(cfg, **given)
         self._collector = collector = ZerglingParallelCollector() if collector is None else collector
         self.pushed, self.dropped = 0, 0
         """Training samples or episodes that the coordinator took, and others."""

@@ -1,11 +1,10 @@
-"""TransportLearner: connects a learner with a coordinator over any transport."""
+"""BaseCommLearner: connects a learner with a coordinator over any transport."""
 
 from __future__ import annotations
 
 import copy
 import math
 import threading
-from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -15,7 +14,7 @@ from easydict import EasyDict
 
 from rlframe.data.faces import ACTING, absorb_extras, acting_of
 from rlframe.data.timestep import to_array
-from rlframe.parallel.comm_worker import CLOSED, BaseComm, CommConfig, CommWorker
+from rlframe.parallel.comm_worker import CLOSED, CommConfig, CommWorker
 from rlframe.parallel.held_weights import TaskAbandoned
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import batches_of, split
@@ -23,27 +22,6 @@ from rlframe.registry import COMM_LEARNER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.worker.learner.base_learner import BaseLearner
 from rlframe.worker.learner.learner_hook import LearnerHook
-
-
-class BaseCommLearner(BaseComm):
-    """Gets data for a learner, and sends its weights and what it reports."""
-
-    @abstractmethod
-    def send_policy(self, state_dict: Mapping[str, Any]) -> None:
-        """Publishes weights."""
-
-    @abstractmethod
-    def get_data(self, batch_size: int) -> Any:
-        """Returns a batch to train on; None if there are to be no more."""
-
-    @abstractmethod
-    def send_learn_info(self, learn_info: Mapping[str, Any]) -> None:
-        """Reports on an update; see ``BaseLearner.learn_info``."""
-
-    @property
-    @abstractmethod
-    def hooks4call(self) -> list[LearnerHook]:
-        """The hooks by which a learner calls ``send_policy`` and ``send_learn_info``."""
 
 
 class CallHook(LearnerHook):
@@ -116,8 +94,8 @@ class LearnerParts(NamedTuple):
     """Command face of the policy, which lets it follow its schedules."""
 
 
-class TransportLearnerConfig(CommConfig):
-    """Options of ``TransportLearner``."""
+class CommLearnerConfig(CommConfig):
+    """Options of ``BaseCommLearner``."""
 
     send_policy_freq: int = option(
         1,
@@ -139,7 +117,7 @@ class Round(NamedTuple):
 
 
 @COMM_LEARNER_REGISTRY.register('in_process')
-class TransportLearner(CommWorker, BaseCommLearner):
+class BaseCommLearner(CommWorker):
     """Asks for data, lets a learner train on them, and publishes its weights: one request for each.
 
     A task begins with the last state that a learner of this run sent, if there is one, and with the publication of the
@@ -150,7 +128,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
     ``CommWorker``.
     """
 
-    _cfg: TransportLearnerConfig
+    _cfg: CommLearnerConfig
     role = 'learner'
 
     def __init__(
@@ -160,7 +138,7 @@ class TransportLearner(CommWorker, BaseCommLearner):
         make_learner: Callable[[int, int], LearnerParts] | None = None,
         **given: Any,
     ) -> None:
-        CommWorker.__init__(self, cfg, **given)
+        super().__init__(cfg, **given)
         self._policy = ''
         self._interrupt = ''
         self._task_is_over = threading.Event()

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from time import monotonic
@@ -51,21 +51,6 @@ class CommConfig(Section):
     )
 
 
-class BaseComm(Configurable, ABC):
-    """What a comm collector and a comm learner have in common."""
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        self._cfg = self.resolve_config(cfg)
-
-    @abstractmethod
-    def start(self) -> None:
-        """Begins to work, in a thread."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Ends the work; may be called twice."""
-
-
 class CommWorker(Configurable):
     """A worker that gets tasks from a coordinator over a transport.
 
@@ -87,7 +72,7 @@ class CommWorker(Configurable):
 
     def __init__(
         self,
-        cfg: EasyDict | Mapping[str, Any] | None,
+        cfg: EasyDict | Mapping[str, Any] | None = None,
         *,
         transport: Transport | None = None,
         address: Any = None,

@@ -12,8 +12,8 @@ import torch
 from parallel_parts import compiled, wait_until
 from runs import differences
 
-from rlframe.parallel.comm_collector import TransportCollector
-from rlframe.parallel.comm_learner import TransportLearner
+from rlframe.parallel.comm_collector import BaseCommCollector
+from rlframe.parallel.comm_learner import BaseCommLearner
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
 from rlframe.parallel.coordinator.coordinator import Coordinator
 from rlframe.parallel.coordinator.solo_commander import SoloCommander
@@ -78,9 +78,9 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
     own = {'parallel': {'coordinator': {'wait': 0.002}}}
     coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)
     coordinator.start()
-    learner = TransportLearner(make_learner=learner_maker(cfg), transport=server.connect(), name='l')
+    learner = BaseCommLearner(make_learner=learner_maker(cfg), transport=server.connect(), name='l')
     driver = ZerglingParallelCollector({}, collector_maker(cfg), evaluator_maker(cfg))
-    collector = TransportCollector({}, collector=driver, transport=server.connect(), name='c')
+    collector = BaseCommCollector({}, collector=driver, transport=server.connect(), name='c')
     collector.start()
     learner.start()
     try:

@@ -9,7 +9,7 @@ import pytest
 from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, compiled, task_of, wait_until, weights_of
 
 from rlframe.errors import CoordinatorLostError, PayloadError
-from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.comm_collector import BaseCommCollector
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.base import Reply
@@ -23,14 +23,14 @@ def cfg() -> Any:
     return compiled(*DQN)
 
 
-def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportCollector:
+def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> BaseCommCollector:
     """Returns a comm collector that has not started."""
     collector = ZerglingParallelCollector(None, collector_maker(cfg), evaluator_maker(cfg))
     transport = coordinator.server.connect()
-    return TransportCollector(options, collector=collector, transport=transport, name='c', fingerprint='f')
+    return BaseCommCollector(options, collector=collector, transport=transport, name='c', fingerprint='f')
 
 
-def is_conserved(comm: TransportCollector, coordinator: ScriptedCoordinator) -> bool:
+def is_conserved(comm: BaseCommCollector, coordinator: ScriptedCoordinator) -> bool:
     """Whether every row was taken or counted as dropped, on both sides."""
     assert comm.produced == coordinator.produced
     return comm.produced == comm.pushed + comm.dropped and coordinator.pushed <= comm.produced
@@ -151,7 +151,7 @@ def test_a_restarted_coordinator_is_joined_again(cfg: Any) -> None:
     assert joins == [0, 12] and coordinator.produced == 18, 'a restarted coordinator is told of all rows'
 
 
-def failing(comm: TransportCollector, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
+def failing(comm: BaseCommCollector, monkeypatch: pytest.MonkeyPatch, *errors: Exception) -> list[Exception]:
     """Lets requests with data fail by these errors in turn; returns those that are left."""
     transport, left = comm._connected(), list(errors)
     request = transport.request

@@ -11,7 +11,7 @@ from parallel_parts import PATIENCE, ScriptedCoordinator, compiled, task_of, wai
 
 from rlframe.errors import CoordinatorLostError, RequestRefusedError
 from rlframe.parallel import comm_worker
-from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.comm_collector import BaseCommCollector
 from rlframe.parallel.comm_worker import FIRST_SECONDS
 from rlframe.parallel.parallel_collectors import ZerglingParallelCollector
 from rlframe.parallel.roles import collector_maker
@@ -41,7 +41,7 @@ def test_close_ends_within_its_deadline_even_if_an_env_hangs() -> None:
         return parts
 
     collector = ZerglingParallelCollector(None, hanging)
-    comm = TransportCollector(
+    comm = BaseCommCollector(
         {'close_timeout': 0.4}, collector=collector, transport=coordinator.server.connect(), name='c'
     )
     comm.start()
@@ -71,7 +71,7 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
     assert comm_worker.STOP_SECONDS <= 3, 'with two seconds to end the process, the 5 s of docs/parallel.md'
     monkeypatch.setattr(comm_worker, 'STOP_SECONDS', 0.1)
     transport = Silence({}, InProcessServer())
-    comm = TransportCollector({'timeout': 1000.0}, transport=transport, name='c')
+    comm = BaseCommCollector({'timeout': 1000.0}, transport=transport, name='c')
     if is_early:
         comm.stop()
     comm.start()
@@ -83,7 +83,7 @@ def test_worker_that_is_stopped_does_not_wait_for_a_coordinator_that_is_gone(
 def test_worker_that_is_refused_until_its_timeout_ends_with_the_reason() -> None:
     coordinator = ScriptedCoordinator()
     coordinator.on[Join] = lambda message, payload: Reply(Refused('another worker has this name', '', False))
-    comm = TransportCollector({'timeout': 0.2}, transport=coordinator.server.connect(), name='c')
+    comm = BaseCommCollector({'timeout': 0.2}, transport=coordinator.server.connect(), name='c')
     with pytest.raises(RequestRefusedError, match='has this name'):
         comm.run()
     assert coordinator.kinds.count('Join') > 1, 'the other one may have died'
@@ -105,5 +105,5 @@ class Deaf(InProcessTransport):
 def test_a_worker_that_never_joined_does_not_wait_long_for_its_coordinator() -> None:
     deaf = Deaf()
     with pytest.raises(CoordinatorLostError, match='nobody answers'):
-        TransportCollector({'timeout': 60.0}, transport=deaf, name='c').run()
+        BaseCommCollector({'timeout': 60.0}, transport=deaf, name='c').run()
     assert deaf.seconds == [FIRST_SECONDS]

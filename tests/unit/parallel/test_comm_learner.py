@@ -11,7 +11,7 @@ from parallel_parts import NONE, PATIENCE, ScriptedCoordinator, batches_of, comp
 from runs import differences
 
 from rlframe.data import Batch
-from rlframe.parallel.comm_learner import TransportLearner
+from rlframe.parallel.comm_learner import BaseCommLearner
 from rlframe.parallel.roles import collector_maker, learner_maker
 from rlframe.parallel.transport.base import Reply
 from rlframe.parallel.transport.messages import AskData, LearnInfo, Orders, PutWeights, Wait
@@ -29,10 +29,10 @@ def cfg() -> Any:
     return compiled(*DQN)
 
 
-def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> TransportLearner:
+def connect(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> BaseCommLearner:
     """Returns a comm learner that has not started."""
     transport = coordinator.server.connect()
-    return TransportLearner(options, make_learner=learner_maker(cfg), transport=transport, name='l')
+    return BaseCommLearner(options, make_learner=learner_maker(cfg), transport=transport, name='l')
 
 
 def test_several_batches_of_one_payload_are_trained_on_one_after_the_other() -> None:

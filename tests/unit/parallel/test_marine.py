@@ -9,7 +9,7 @@ import pytest
 from parallel_parts import ScriptedCoordinator, compiled, task_of, weights_of
 from runs import differences
 
-from rlframe.parallel.comm_collector import TransportCollector
+from rlframe.parallel.comm_collector import BaseCommCollector
 from rlframe.parallel.parallel_collectors import MarineParallelCollector
 from rlframe.parallel.roles import collector_maker, evaluator_maker
 from rlframe.parallel.transport.base import Reply
@@ -26,7 +26,7 @@ def cfg() -> Any:
 def run(coordinator: ScriptedCoordinator, cfg: Any, **options: Any) -> MarineParallelCollector:
     """Lets a collector do the coordinator's tasks."""
     collector = MarineParallelCollector(options, collector_maker(cfg), evaluator_maker(cfg))
-    TransportCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
+    BaseCommCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
     return collector
 
 
@@ -88,7 +88,7 @@ def test_policies_change_seats_after_a_number_of_games_and_results_are_those_of_
         return seat(collector, collected)
 
     collector._results = noted  # type: ignore[method-assign]
-    TransportCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
+    BaseCommCollector({}, collector=collector, transport=coordinator.server.connect(), name='m').run()
     assert seats == [1, 0, 1, 0]
     assert [message.facts['results'] for message, _ in coordinator.parts] == infos and all(infos)
     words = {'win': 'wins', 'draw': 'draws', 'loss': 'losses'}
