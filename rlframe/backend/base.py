@@ -74,7 +74,8 @@ def actor_config(cfg: ExperimentConfig, rank: int, incarnation: int) -> Experime
     """
     cfg = copy.deepcopy(cfg)
     section = cfg.policy.collect.collector
-    if is_central(cfg) or not build.get_backend_cls(section).has_gpu(section, rank):
+    own = build.get_backend_cls(section).collector_resources(section)[rank : rank + 1]
+    if is_central(cfg) or not any('GPU' in each for each in own):
         cfg.policy.device, cfg.policy.cuda = 'cpu', None
     section.backend, section.collect_print_freq = 'local', None
     cfg.policy.init_from = None  # weights come from the driver
@@ -170,11 +171,6 @@ class Backend(Configurable):
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
         """Returns the resources of a Ray cluster that each evaluating process takes, by names such as ``'CPU'``."""
         return []
-
-    @classmethod
-    def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
-        """Whether the process of a rank, other than that of the run, collects with a GPU."""
-        return False
 
 
 def collector_in(

@@ -170,7 +170,7 @@ class WorkersCollector(ISerialCollector):
 
     @property
     def why_inexact(self) -> str:
-        return self._pool.why_inexact
+        return self._pool.place.why_inexact
 
     def status(self) -> str:
         behind = '' if self._sync else self._staleness.status(WINDOW)

@@ -65,13 +65,10 @@ class MakeEvaluator:
     Args:
         cfg: A compiled config.
         factory: Creates its envs; an env registered only in the process of the run works there, too.
-        has_gpu: Whether the worker has a GPU.
     """
 
-    def __init__(self, cfg: ExperimentConfig, factory: Any, has_gpu: bool) -> None:
+    def __init__(self, cfg: ExperimentConfig, factory: Any) -> None:
         self._cfg, self._factory = cfg, factory
-        self.has_gpu = has_gpu
-        """Whether the worker has a GPU."""
         self.given: Mapping[str, Any] = {}
         """Further arguments of the evaluator."""
         self.model: Any = None
@@ -81,7 +78,8 @@ class MakeEvaluator:
         """Creates envs, policy and evaluator."""
         cfg = copy.deepcopy(self._cfg)
         section = cfg.policy.eval.evaluator
-        if not self.has_gpu:
+        resources = build.get_backend_cls(section).evaluator_resources(section)
+        if not any('GPU' in each for each in resources):
             cfg.policy.device, cfg.policy.cuda = 'cpu', None
         section.backend, cfg.policy.init_from = 'local', None
         build.prepare(cfg)
@@ -184,8 +182,9 @@ class WorkerEvaluatorConfig(EvaluatorConfig):
 class WorkerEvaluator(ISerialEvaluator):
     """Evaluates a policy as it was at ``submit``, in a worker, while training continues.
 
-    Evaluations run one at a time, in the order of the requests. The evaluation of a lost worker is repeated by another. The function that ``submit`` is given to save the best
-    is called when the result arrives: it must know itself which policy to save.
+    Evaluations run one at a time, in the order of the requests. The evaluation of a lost worker is repeated by another.
+    The function that ``submit`` is given to save the best is called when the result arrives: it must know itself which
+    policy to save.
 
     Args:
         cfg: Complete options of the evaluator that runs in the worker, and of its backend.

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.backend.base import COLLECTOR, EVALUATOR, OVERLAP
-from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.every import seconds
-from rlframe.utils.field import Options, ResolvedConfig, Section, check_values, fields_of, option
+from rlframe.utils.field import Options, Section, fields_of, option
 
 
 class StartConfig(Section):
@@ -146,25 +146,6 @@ def stays_here(known: Mapping[str, Any], section: str, what: str) -> ConfigError
     """Returns the error of a component that must stay in the process of the run."""
     where = f'{section}.backend'
     return ConfigError(f'{what}, not in workers', where=where, got=known.get(where), expected="'local'")
-
-
-def with_backend_options(kind: Any, cfg: Mapping[str, Any], declared: Options) -> ResolvedConfig:
-    """Completes the options of a collector or an evaluator and those of its backend.
-
-    Args:
-        kind: The class that runs in the workers.
-        cfg: Options of both; a config that was compiled already is passed through.
-        declared: The options of the backend.
-
-    Raises:
-        ConfigError: If an option is unknown or invalid. All mistakes among the options of the backend are reported together.
-    """
-    if isinstance(cfg, ResolvedConfig):
-        return cfg
-    values, errors = check_values({name: cfg[name] for name in cfg if name in declared}, declared)
-    if errors:
-        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=kind.__name__)
-    return ResolvedConfig({**kind.resolve_config(without_backend_options(cfg, declared)), **values})
 
 
 def without_backend_options(cfg: Mapping[str, Any], declared: Options) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class ProcessBackend(Backend):
         from rlframe.backend.evaluator import EvaluatorWorker, MakeEvaluator
 
         section: Any = cfg.policy.eval.evaluator
-        make = MakeEvaluator(cfg, self.factory, has_gpu=False)
+        make = MakeEvaluator(cfg, self.factory)
         self._workers = self._supervisor(EvaluatorWorker, EVALUATOR, section, make)
 
     def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:

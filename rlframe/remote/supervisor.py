@@ -281,11 +281,6 @@ class Supervisor:
         return next(slot.facts for slot in self.slots.values() if slot.facts is not None)
 
     @property
-    def why_inexact(self) -> str:
-        """The reason why workers with the same seeds may act differently; empty if they cannot."""
-        return self.place.why_inexact
-
-    @property
     def calls(self) -> list[Call]:
         """The calls whose results were not taken yet."""
         pending = [call for slot in self.slots.values() for call in slot.calls]

@@ -14,9 +14,10 @@ from rlframe.backend.options import lag_error, without_backend_options
 from rlframe.backend.ray.options import RAY_OPTIONS
 from rlframe.backend.worker import reseed
 from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray, TimeStep, to_tensor
-from rlframe.errors import ConfigError
+from rlframe.errors import ConfigError, ConfigErrors
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY, SERIAL_COLLECTOR_REGISTRY
 from rlframe.run.progress import Progress
+from rlframe.utils.field import ResolvedConfig, check_values
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng, incarnation_seed, set_seed
 from rlframe.utils.serialize import checked_bits, on_cpu
@@ -167,6 +168,19 @@ def check_devices(devices: Mapping[str, Any], remote_configs: Sequence[Mapping[s
                     got=str(device),
                     expected="'cpu', or remote_configs with num_gpus for the policy",
                 )
+
+
+def checked_options(kind: Any, options: Mapping[str, Any]) -> ResolvedConfig:
+    """Returns the options of a collector of this class and those of the backend, with all defaults.
+
+    Raises:
+        ConfigError: If an option is unknown or invalid. All mistakes among the options of the backend are reported together.
+    """
+    of_backend = {name: options[name] for name in options if name in RAY_OPTIONS}
+    values, errors = check_values(of_backend, RAY_OPTIONS)
+    if errors:
+        raise errors[0] if len(errors) == 1 else ConfigErrors(errors, where=kind.__name__)
+    return ResolvedConfig({**kind.resolve_config(without_backend_options(options, RAY_OPTIONS)), **values})
 
 
 def collector_of(given: Any) -> tuple[str, Any]:

@@ -168,9 +168,6 @@ class RayBackend(ProcessBackend):
         """Connects to Ray and checks that it has room for the actor; raises like ``open_collector``."""
         check_installed(f'{EVALUATOR}.backend')
         super().open_evaluator(cfg)
-        assert self._workers is not None  # opened right now
-        resources = cfg.policy.eval.evaluator.remote_config
-        self._workers.make.has_gpu = bool(resources.get('num_gpus'))
 
     def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:
         from rlframe.backend.ray.pool import ActorPool
@@ -213,7 +210,3 @@ class RayBackend(ProcessBackend):
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
         return [actor_resources(remote_config_of(pool_options(section), 0))]
-
-    @classmethod
-    def has_gpu(cls, section: Mapping[str, Any], rank: int) -> bool:
-        return bool(remote_config_of(section, rank)['num_gpus'])

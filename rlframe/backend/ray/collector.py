@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlframe.backend.collector import WorkersCollector
-from rlframe.backend.options import with_backend_options
 from rlframe.backend.ray.arguments import (
     ActorArguments,
     MakeFromPython,
@@ -14,6 +13,7 @@ from rlframe.backend.ray.arguments import (
     check_batch_size,
     check_devices,
     check_policy,
+    checked_options,
     checked_total_frames,
     collector_of,
     explores,
@@ -81,11 +81,6 @@ class RayCollector(WorkersCollector):
     """
 
     _pool: ActorPool
-    _frames: int | None = None
-    _postproc: Postproc | None = None
-    _split = False
-    _persistent = False
-    _given_policy: Any = None
     total_frames = -1
     """Frames after which the iteration ends; -1: never."""
     device: Any = None
@@ -159,9 +154,7 @@ class RayCollector(WorkersCollector):
             'ray_init_config': dict(ray_init_config or {}),
             'remote_configs': resources,
         }
-        compiled: list[Any] = [
-            with_backend_options(kind, {**own, **backend}, RAY_OPTIONS) for own in sections
-        ]
+        compiled = [checked_options(kind, {**own, **backend}) for own in sections]
         cfg = compiled[0]
         self._frames, self._persistent, self._given_policy = frames_per_batch, persistent, policy
         self._random_frames = init_random_frames or -1
@@ -228,7 +221,7 @@ class RayCollector(WorkersCollector):
         if (wants_random := self.delivered < self._random_frames) != self._at_random:
             self.reset_policy(self._random if wants_random else self._trained)
         count = self._frames
-        if count is not None and self._budget is not None:
+        if self._budget is not None:
             count = min(count, self._budget - self.delivered)
         batch = self.collect(count, train_iter=None)
         if self._split:
@@ -336,7 +329,7 @@ class RayCollector(WorkersCollector):
         makers = per_actor(last.env_fn if create_env_fn is None else create_env_fn, count, 'create_env_fn')
         env_nums = per_actor(last.env_num if num_envs is None else num_envs, count, 'num_envs')
         options = options_per_actor(collector_kwargs, count, 'collector_kwargs')
-        if self._sync and self._frames is not None:
+        if self._sync:
             units = sum(make.own[rank].env_num for rank in self._pool.ranks) + sum(env_nums)
             check_batch_size(self._frames, units)
         own = {
