@@ -10,7 +10,6 @@ from typing import Any
 from rlframe.backend.one_collector import as_one, of_one
 from rlframe.backend.ready import (
     UNLIMITED,
-    Held,
     Ready,
     ReadyQueue,
     Staleness,
@@ -23,8 +22,6 @@ from rlframe.data.faces import absorb_extras, acting_of
 from rlframe.errors import CheckpointMismatchError, ConfigError
 from rlframe.remote.supervisor import Call, Supervisor
 from rlframe.remote.weights import Publisher
-from rlframe.run.metrics import ScalarWriter
-from rlframe.run.progress import Progress
 from rlframe.utils.field import ResolvedConfig
 from rlframe.utils.schema import COUNT, DICT, FLAG, INT, LIST, Schema, check_state, list_of, maybe, part
 from rlframe.worker.collector.base_serial_collector import ONE, ISerialCollector
@@ -74,9 +71,7 @@ class WorkersCollector(ISerialCollector):
         cfg: Complete options of that collector and of the actors; those that a pool does not have keep their defaults.
         pool: The actors; started if they are not running.
         policy: Collect face of the trained policy.
-        tb_logger: Writes metrics; None writes none.
-        instance_name: Name of this collector, for the log.
-        progress: Counters shared with the other workers; new ones if not given.
+        common: Further arguments of an ``EpisodeLog``: ``tb_logger``, ``instance_name`` and ``progress``.
     """
 
     _random_frames = -1  # to be delivered before the policy acts
@@ -89,19 +84,10 @@ class WorkersCollector(ISerialCollector):
         cfg: ResolvedConfig,
         pool: Supervisor,
         policy: Any,
-        tb_logger: ScalarWriter | None = None,
-        instance_name: str = 'collector',
-        *,
-        progress: Progress | None = None,
+        **common: Any,
     ) -> None:
         self._cfg = cfg
-        self._log: EpisodeLog = EpisodeLog(
-            0,
-            progress=progress,
-            print_freq=cfg['collect_print_freq'],
-            tb_logger=tb_logger,
-            instance_name=instance_name,
-        )
+        self._log: EpisodeLog = EpisodeLog(0, print_freq=cfg['collect_print_freq'], **common)
         self._progress = self._log.progress
         self.on_step: Callable[[], None] | None = None
         """Called while the collector waits for actors."""
@@ -117,7 +103,7 @@ class WorkersCollector(ISerialCollector):
             policy, pool, cfg.get('update_after_each_batch', True), cfg.get('max_weight_update_interval', -1)
         )
         self._awaited: dict[int, int] = {}  # the share of each rank in the round that is collected ahead
-        self._held: list[Held] = []  # that round, if it had to be waited for before it was due
+        self._held: list[Ready] = []  # that round, if it had to be waited for before it was due
         self._ready = ReadyQueue()
         self._carried: dict[int, int] = {}  # env steps that each actor carries over to its next request
         self._begun: dict[int, int] = {}  # the newest version when each rank began its first request
@@ -160,7 +146,7 @@ class WorkersCollector(ISerialCollector):
     @property
     def carried(self) -> int:
         """Env steps carried over to the next call, in actors and here."""
-        waiting: list[Ready] = [*self._ready, *(held.ready for held in self._held)]
+        waiting: list[Ready] = [*self._ready, *self._held]
         return sum(self._carried.values()) + sum(ready.steps for ready in waiting)
 
     @property
@@ -227,7 +213,7 @@ class WorkersCollector(ISerialCollector):
             return self._collect_async(target)
         round_ = self._gather(self._ask_round(target))
         self._count_round(round_)
-        return self._delivered([held.ready for held in round_])
+        return self._delivered(round_)
 
     def _publish(self) -> None:
         """Prepares for the requests of a call: publishes the weights, which its data are marked with."""
@@ -341,9 +327,9 @@ class WorkersCollector(ISerialCollector):
         self._count_round(round_)
         self._publish()  # with the statistics that came with that round
         self._awaited = self._ask_round(target)
-        return self._delivered([held.ready for held in round_])
+        return self._delivered(round_)
 
-    def _held_round(self) -> list[Held]:
+    def _held_round(self) -> list[Ready]:
         """Waits for the round that is collected ahead, if there is one, and keeps it."""
         if self._awaited:
             awaited = self._awaited
@@ -360,9 +346,9 @@ class WorkersCollector(ISerialCollector):
             self._ask(rank, size)
         return divided
 
-    def _gather(self, divided: Mapping[int, int]) -> list[Held]:
+    def _gather(self, divided: Mapping[int, int]) -> list[Ready]:
         """Waits for the shares of a round, and returns them in the order of ranks."""
-        taken: dict[int, Held] = {}
+        taken: dict[int, Ready] = {}
         try:
             while len(taken) < len(divided):
                 call = self._wait()
@@ -370,17 +356,19 @@ class WorkersCollector(ISerialCollector):
                 if data is None:
                     self._ask(call.rank, call.size)
                 else:
-                    ready = Ready(call.value.version, data, call.size)
-                    taken[call.rank] = Held(call.rank, call.value, ready)
+                    header: Header = call.value
+                    ready = Ready(header.version, data, call.size, rank=call.rank, header=header)
+                    taken[call.rank] = ready
         except BaseException:  # a round is delivered whole or not at all
-            self.lost += sum(held.ready.size for held in taken.values()) + self._pool.under_way
+            self.lost += sum(ready.size for ready in taken.values()) + self._pool.under_way
             self._pool.abandon()
             raise
         return [taken[rank] for rank in sorted(taken)]
 
-    def _count_round(self, round_: Sequence[Held]) -> None:
-        for rank, header, ready in round_:
-            self._count(rank, header, ready.data)
+    def _count_round(self, round_: Sequence[Ready]) -> None:
+        for ready in round_:
+            assert ready.header is not None  # it is of ``_gather``
+            self._count(ready.rank, ready.header, ready.data)
 
     # first ready, first served
 
@@ -475,7 +463,7 @@ class WorkersCollector(ISerialCollector):
             'to_reset': sorted(self._to_reset),
             'publisher': self._publisher.state_dict(),
             'ready': [ready.state_dict(self._publisher.version) for ready in self._ready],
-            'held': [held.state_dict(self._publisher.version) for held in self._held],
+            'held': [ready.state_dict(self._publisher.version) for ready in self._held],
             'log': self._log.state_dict(),
             'players': self._players.state(),
             'last_print_iter': self._log.last_print_iter,
@@ -523,7 +511,7 @@ class WorkersCollector(ISerialCollector):
         with part('ready'):
             newest = self._publisher.version
             self._ready = ReadyQueue(Ready.from_state_dict(one, newest) for one in state['ready'])
-            self._held = [Held.from_state_dict(one, newest) for one in state['held']]
+            self._held = [Ready.from_state_dict(one, newest) for one in state['held']]
         self._carried, self._awaited = {}, {}
         with part('log'):
             self._log.load_state_dict(state['log'])

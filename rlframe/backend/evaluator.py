@@ -19,8 +19,7 @@ from rlframe.registry import SERIAL_EVALUATOR_REGISTRY
 from rlframe.remote.supervisor import Call, Supervisor
 from rlframe.remote.weights import flatten, unflatten
 from rlframe.remote.worker import answers
-from rlframe.run.metrics import ScalarWriter, write_record
-from rlframe.utils.seed import EVALUATE
+from rlframe.run.metrics import write_record
 from rlframe.worker.evaluator.base_serial_evaluator import (
     EvalResult,
     EvaluatorConfig,
@@ -190,28 +189,13 @@ class WorkerEvaluator(ISerialEvaluator):
         cfg: Complete options of the evaluator that runs in the worker, and of its backend.
         pool: The worker, which has started.
         policy: Eval face of the trained policy.
-        tb_logger: Writes metrics; None writes none.
-        exp_name: Name of the experiment, for the log.
-        instance_name: Name of this evaluator, for the log.
-        seed: Seed of the experiment.
-        purpose: Purpose of the episodes.
+        common: Further arguments of every evaluator, such as ``tb_logger`` and ``seed``.
     """
 
     _cfg: WorkerEvaluatorConfig
     answers_later = True
 
-    def __init__(
-        self,
-        cfg: Mapping[str, Any],
-        pool: Supervisor,
-        policy: Any,
-        tb_logger: ScalarWriter | None = None,
-        exp_name: str = 'default_experiment',
-        instance_name: str = 'evaluator',
-        *,
-        seed: int = 0,
-        purpose: str = EVALUATE,
-    ) -> None:
+    def __init__(self, cfg: Mapping[str, Any], pool: Supervisor, policy: Any, **common: Any) -> None:
         kind = SERIAL_EVALUATOR_REGISTRY.get(cfg.get('type', 'interaction'))
         self.worst = kind.worst
         self._pool = pool
@@ -221,7 +205,7 @@ class WorkerEvaluator(ISerialEvaluator):
         self.repeated = 0
         """Number of evaluations repeated because their worker was lost."""
         weakref.finalize(self, pool.close).atexit = False  # at exit workers end by themselves
-        super().__init__(cfg, None, policy, tb_logger, exp_name, instance_name, seed=seed, purpose=purpose)
+        super().__init__(cfg, None, policy, **common)
 
     def reset_env(self, _env: Any = None) -> None:
         """Does nothing: every evaluation resets the envs of the worker.

@@ -55,6 +55,10 @@ class Ready(NamedTuple):
     """Requested amount, in training samples of each player or in episodes."""
     during: int = 0
     """Versions that were published while it was collected."""
+    rank: int = 0
+    """Rank of the actor that the header is of."""
+    header: Header | None = None
+    """Facts about the data that are counted when they are delivered; None: they are counted."""
 
     @property
     def steps(self) -> int:
@@ -77,13 +81,18 @@ class Ready(NamedTuple):
     def state_dict(self, newest: int) -> dict[str, Any]:
         """Returns its state for a checkpoint, relative to the version of the newest weights."""
         data, infos = self.data if isinstance(self.data, tuple) else (self.data, None)
-        return {
+        state = {
             'behind': newest - self.version,
             'during': self.during,
             'data': to_tree(data),
             'infos': infos,
             'size': self.size,
         }
+        if self.header is not None:
+            counts = self.header.counts
+            state |= {'rank': self.rank, 'extras': dict(self.header.extras)}
+            state['counts'] = {**counts._asdict(), 'infos': dict(counts.infos)}
+        return state
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Ready:
@@ -91,32 +100,11 @@ class Ready(NamedTuple):
         data = from_tree(state['data'])
         infos = state['infos']
         data = data if infos is None else (data, infos)
-        return cls(newest - state['behind'], data, state['size'], state.get('during', 0))
-
-
-class Held(NamedTuple):
-    """An actor's share of a round that is not counted yet."""
-
-    rank: int
-    header: Header
-    ready: Ready
-
-    def state_dict(self, newest: int) -> dict[str, Any]:
-        """Returns its state for a checkpoint, relative to the version of the newest weights."""
-        counts = self.header.counts
-        return {
-            'rank': self.rank,
-            'counts': {**counts._asdict(), 'seconds': 0.0, 'infos': dict(counts.infos or {})},
-            'extras': dict(self.header.extras),
-            'ready': self.ready.state_dict(newest),
-        }
-
-    @classmethod
-    def from_state_dict(cls, state: Mapping[str, Any], newest: int) -> Held:
-        """Creates one from its state."""
-        ready = Ready.from_state_dict(state['ready'], newest)
+        ready = cls(newest - state['behind'], data, state['size'], state.get('during', 0))
+        if 'counts' not in state:
+            return ready
         header = Header(ready.version, Counts(**state['counts']), state['extras'])
-        return cls(state['rank'], header, ready)
+        return ready._replace(rank=state['rank'], header=header)
 
 
 class ReadyQueue(deque[Ready]):

@@ -323,7 +323,7 @@ class BaseParallelCollector(Configurable, ABC):
         results = self._results(collected)
         self._log.train_iter = held.train_iter
         self._log.add(envstep, len(data), counts.episodes[:, 0].tolist(), results)
-        facts = {**_facts_of(counts), 'discarded': counts.discarded, 'results': results}
+        facts = {**_facts_of(counts), 'results': results}
         part = self._log.parts - 1
         version = max(held.version, 0)
         metadata = Collected(task.task, part, len(data), envstep, version, held.train_iter, facts)
@@ -401,11 +401,7 @@ class BaseParallelCollector(Configurable, ABC):
 def _facts_of(counts: Counts) -> dict[str, Any]:
     """Returns the facts about a part that its message contains."""
     return {
-        'returns': counts.episodes[:, 0].tolist(),
-        'lengths': counts.episodes[:, 1].tolist(),
-        'successes': [None if np.isnan(value) else value for value in counts.episodes[:, 2].tolist()],
-        'infos': {name: list(sums) for name, sums in (counts.infos or {}).items()},
+        'episodes': counts.episodes.tolist(),
+        'infos': {name: list(sums) for name, sums in counts.infos.items()},
         'episode_count': counts.episode_count,
-        'carried': counts.carried,
-        'seconds': counts.seconds,
     }

@@ -164,8 +164,7 @@ class NaiveCollector(FlaskFileSystemCollector):
             if self._stopped or self._interrupt:
                 raise TaskAbandoned(self._stopped or self._interrupt)
             self._count += 1
-            facts = {'returns': [], 'episode_count': 0}
-            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, facts)).stop:
+            if self.send(Batch(data=np.full(1, part)), Collected(task.task, part, 1, 1, 0, 0, {})).stop:
                 break
         facts = {'collector_done': True, 'eval_flag': False, 'step_count': PARTS}
         return Finished(task.task, True, '', facts)

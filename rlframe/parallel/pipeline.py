@@ -262,10 +262,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def collected(self, message: Collected, progress: Progress) -> None:
         """Counts the episodes that ended, and writes a record every ``collect_print_freq``."""
         facts = message.facts
-        columns = [facts.get(name, []) for name in ('returns', 'lengths', 'successes')]
-        rows = zip(*columns, strict=True)
-        entries = [[math.nan if value is None else float(value) for value in row] for row in rows]
-        self.episodes.add(np.array(entries).reshape(-1, 3), checked_sums(facts.get('infos')))
+        episodes = np.array(facts.get('episodes', []), np.float64)
+        self.episodes.add(episodes.reshape(-1, 3), checked_sums(facts.get('infos')))
         self._behind.append(max(progress.train_iter - message.train_iter, 0))
         every = Every.of(self.cfg.policy.collect.collector.get('collect_print_freq') or PRINT_FREQ)
         now = every.now(progress.train_iter, progress.envstep)

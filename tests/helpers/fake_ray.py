@@ -67,7 +67,7 @@ class Actor:
         request, weights = args
         self.requests.append(request)
         self.weights.append(weights)
-        counts = Counts(request.target, np.zeros((0, 3)), 0, 0, 0, 0.0)
+        counts = Counts(request.target, np.zeros((0, 3)), 0, 0, 0)
         return Header(request.version, counts, {})
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from time import perf_counter
 from typing import Any, NamedTuple
 
 from rlframe.data.timestep import Batch, FloatArray
@@ -41,8 +40,7 @@ class Counts(NamedTuple):
     """Env steps discarded since the previous call."""
     carried: int
     """Env steps carried over to the next request."""
-    seconds: float
-    infos: Mapping[str, Any] | None = None
+    infos: Mapping[str, Any] = {}
     """Sum and count of the numbers in the infos of the ended episodes, by name."""
 
 
@@ -54,7 +52,6 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
     """
     collector = parts.collector
     progress = parts.progress
-    start = perf_counter()
     envstep, episodes = progress.envstep, progress.episodes
     data = collector.collect(target, train_iter=train_iter, **options)
     discarded = collector.discarded
@@ -65,7 +62,6 @@ def collect_counted(parts: Parts, target: int | None, train_iter: int, **options
         progress.episodes - episodes,
         discarded,
         getattr(collector, 'carried', 0),
-        perf_counter() - start,
         collector.take_infos(),
     )
 
