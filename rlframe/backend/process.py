@@ -13,6 +13,7 @@ from rlframe.utils.serialize import on_cpu
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
     from rlframe.policy import Policy
+    from rlframe.remote.places import Place
     from rlframe.remote.supervisor import Supervisor
     from rlframe.remote.worker import Worker
     from rlframe.worker import ISerialCollector, ISerialEvaluator
@@ -24,6 +25,8 @@ class ProcessBackend(Backend):
 
     config = dict(collector=WORKER_OPTIONS, evaluator=LATER_OPTIONS)
     rules = dict(collector=collector_errors, evaluator=evaluator_errors)
+    remedy = 'Is there enough memory? Do the envs answer? The log of the run has what the workers printed.'
+    """What to do about losses of workers."""
     _workers: Supervisor | None = None
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
@@ -55,14 +58,17 @@ class ProcessBackend(Backend):
             section: Their options.
             make: Creates the parts in them.
         """
-        from rlframe.remote.places import ChildPlace
         from rlframe.remote.supervisor import Limits, Supervisor
 
         limits = Limits.of(section, section.get('collect_timeout', section.get('eval_timeout')), where)
-        remedy = (
-            'Is there enough memory? Do the envs answer? The log of the run has what the workers printed.'
-        )
-        return Supervisor(ChildPlace(kind), make, section.get('num_collectors', 1), limits, remedy)
+        place = self._place(kind, where, section)
+        return Supervisor(place, make, section.get('num_collectors', 1), limits, self.remedy)
+
+    def _place(self, kind: type[Worker], where: str, section: Any) -> Place:
+        """Returns the place of workers; for the arguments see ``_supervisor``."""
+        from rlframe.remote.places import ChildPlace
+
+        return ChildPlace(kind)
 
     def make_collector(self, cfg: ExperimentConfig, policy: Policy, **common: Any) -> ISerialCollector:
         assert self._workers is not None  # it was opened

@@ -26,11 +26,9 @@ MANY = 2**22
 def place_of(kind: str) -> Place:
     if kind != 'ray':
         return ThreadPlace(echo()) if kind == 'thread' else ChildPlace(echo())
-    from rlframe.backend.ray.options import RAY_OPTIONS
     from rlframe.backend.ray.place import RayPlace
-    from rlframe.utils.field import defaults_of
 
-    return RayPlace(echo(), {**defaults_of(RAY_OPTIONS), 'remote_configs': {'num_cpus': 0}}, '')
+    return RayPlace(echo(), remote_configs={'num_cpus': 0})
 
 
 Make = Callable[..., Supervisor]

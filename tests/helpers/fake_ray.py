@@ -10,12 +10,13 @@ from unittest import mock
 
 import numpy as np
 
+from rlframe.backend.base import COLLECTOR
 from rlframe.backend.ray import place as ray_place
 from rlframe.backend.ray import session as ray_session
 from rlframe.backend.ray.options import RAY_OPTIONS
-from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.worker import Facts, Header, Request
+from rlframe.backend.worker import CollectorWorker, Facts, Header, Request
 from rlframe.data import Batch
+from rlframe.remote.supervisor import Limits, Supervisor
 from rlframe.utils.field import defaults_of
 from rlframe.worker.collector.remote_collection import Counts
 
@@ -163,7 +164,7 @@ class FakeRay:
 @contextlib.contextmanager
 def fake_ray() -> Iterator[FakeRay]:
     """Puts it in Ray's place; its pools end with it, not when they are collected: that would move the clock of another."""
-    ray, init = FakeRay(), ActorPool.__init__
+    ray, init = FakeRay(), Supervisor.__init__
     with contextlib.ExitStack() as stack:
         for module in (ray_place, ray_session):
             stack.enter_context(mock.patch.object(module, 'ray', ray))
@@ -174,14 +175,17 @@ def fake_ray() -> Iterator[FakeRay]:
         session = lambda *given: ray_session.RaySession(False)  # noqa: E731
         stack.enter_context(mock.patch.object(ray_place, 'connect', session))
 
-        def init_and_close(pool: ActorPool, *args: Any, **given: Any) -> None:
+        def init_and_close(pool: Supervisor, *args: Any, **given: Any) -> None:
             init(pool, *args, **given)
             stack.callback(pool.close)
 
-        stack.enter_context(mock.patch.object(ActorPool, '__init__', init_and_close))
+        stack.enter_context(mock.patch.object(Supervisor, '__init__', init_and_close))
         yield ray
 
 
-def make_pool(**options: Any) -> ActorPool:
+def make_pool(kind: Any = CollectorWorker, **options: Any) -> Supervisor:
     """Makes a pool whose actors are not started."""
-    return ActorPool({**defaults_of(RAY_OPTIONS), **options}, make=print)
+    cfg = {**defaults_of(RAY_OPTIONS), **options}
+    place = ray_place.RayPlace(kind, cfg['ray_init_config'], cfg['remote_configs'], COLLECTOR)
+    limits = Limits.of(cfg, cfg['collect_timeout'], COLLECTOR)
+    return Supervisor(place, print, cfg['num_collectors'], limits, ray_session.REMEDY)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import ray
 import torch
+from fake_ray import make_pool
 from fakes import config_pair
 from fault_envs import wait_until
 from ray_runs import BATTLES, RAY, columns, config_of, is_alive, is_conserved
@@ -21,7 +22,6 @@ from runs import differences
 from zoo import RankError
 
 from rlframe.backend.ray.backend import MakeCollector
-from rlframe.backend.ray.pool import ActorPool
 from rlframe.config import compile_config
 from rlframe.errors import EnvCrashedError, SerializationError, WorkerLostError
 from rlframe.pipeline import SerialPipeline, build
@@ -276,8 +276,7 @@ def test_actor_that_cannot_start_says_why() -> None:
         def __init__(self, *given: Any) -> None:
             raise ImportError('no simulator on this machine')
 
-    cfg = compiled(collector={'max_actor_restarts': 0}).policy.collect.collector
-    pool = ActorPool(cfg, HomelessActor, make=print)
+    pool = make_pool(HomelessActor, max_actor_restarts=0)
     try:
         with pytest.raises(WorkerLostError) as caught:
             pool.start()

@@ -16,9 +16,8 @@ from goal_rows import Equal, episode
 from ray_runs import RAY, is_alive, train_to
 from runs import CASES, ROOT, assert_same_end, differences, every, killed_and_straight
 
-from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, shard_options
-from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.ray.replay import MakeShard, ShardedReplayBuffer, ShardWorker
+from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS
+from rlframe.backend.ray.replay import ShardedReplayBuffer, shards_of
 from rlframe.config import compile_config
 from rlframe.config.reader import read_config
 from rlframe.data import Batch
@@ -46,13 +45,13 @@ def options_of(kind: str, size: int, **given: Any) -> ResolvedConfig:
 @pytest.fixture
 def sharded(ray_of_tests: Any) -> Iterator[Make]:
     """Creates buffers in shards, which end with the test."""
-    made: list[ActorPool] = []
+    made: list[Any] = []
 
     def make(
         num_shards: int, size: int = 400, kind: str = 'advanced', goals: Any = None, **given: Any
     ) -> ShardedReplayBuffer:
         section = options_of(kind, size, num_shards=num_shards, **{'max_actor_restarts': 20, **given})
-        made.append(ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section, goals)))
+        made.append(shards_of(section, goals))
         return ShardedReplayBuffer(section, made[-1], seed=7)
 
     yield make

@@ -17,18 +17,16 @@ from rlframe.backend.ray.options import (
     RAY_OPTIONS,
     SHARD_OPTIONS,
     check_ray_options,
-    pool_options,
     remote_config_of,
-    shard_options,
 )
-from rlframe.backend.ray.session import actor_resources, check_installed, is_one_machine
+from rlframe.backend.ray.session import REMEDY, actor_resources, check_installed, is_one_machine
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
 from rlframe.registry import BACKEND_REGISTRY, BUFFER_REGISTRY
 
 if TYPE_CHECKING:
     from rlframe.config.schema import ExperimentConfig
-    from rlframe.remote.supervisor import Supervisor
+    from rlframe.remote.places import Place
     from rlframe.remote.worker import Worker
     from rlframe.worker import IBuffer
 
@@ -54,69 +52,56 @@ def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:
         given: The options of the backend.
     """
     if known.get(INFERENCE) != 'central':
-        without = (
+        why = (
             "it is an option of the server, and each collector acts itself (policy.collect.inference='local')"
         )
+        defaults = {name: RAY_OPTIONS[name].default for name in INFERENCE_OPTIONS}
         return [
-            ConfigError(
-                without,
-                where=f'{COLLECTOR}.{name}',
-                got=given[name],
-                expected=f"{RAY_OPTIONS[name].default!r}, or {INFERENCE}='central'",
-            )
-            for name in INFERENCE_OPTIONS
-            if given.get(name, RAY_OPTIONS[name].default) != RAY_OPTIONS[name].default
+            _wrong(known, f'{COLLECTOR}.{name}', why, f"{default!r}, or {INFERENCE}='central'")
+            for name, default in defaults.items()
+            if given.get(name, default) != default
         ]
+    local = f"or {INFERENCE}='local'"
+    errors = []
+    if known.get('policy.model.noisy'):
+        why = 'a network with noise in its weights would draw it for all collectors together'
+        errors.append(_wrong(known, 'policy.model.noisy', why, f'False, {local}'))
+    if given.get('update_after_each_batch') is False:
+        why = 'the server has one version of the weights for all collectors, the newest'
+        errors.append(_wrong(known, f'{COLLECTOR}.update_after_each_batch', why, f'True, {local}'))
     count = given.get('num_collectors', 1)
-    batch = given.get('inference_batch') or 1
-    found = {
-        'policy.model.noisy': (
-            bool(known.get('policy.model.noisy')),
-            'a network with noise in its weights would draw it for all collectors together',
-            'False',
-        ),
-        f'{COLLECTOR}.update_after_each_batch': (
-            given.get('update_after_each_batch') is False,
-            'the server has one version of the weights for all collectors, the newest',
-            'True',
-        ),
-        f'{COLLECTOR}.inference_batch': (
-            batch > count,
-            f'a collector has one request at a time, and there are {count}',
-            f'at most {count}, or None',
-        ),
-    }
-    return [
-        ConfigError(why, where=key, got=known.get(key), expected=f"{right}, or {INFERENCE}='local'")
-        for key, (is_wrong, why, right) in found.items()
-        if is_wrong
-    ]
+    if (given.get('inference_batch') or 1) > count:
+        why = f'a collector has one request at a time, and there are {count}'
+        errors.append(
+            _wrong(known, f'{COLLECTOR}.inference_batch', why, f'at most {count}, or None, {local}')
+        )
+    return errors
+
+
+def _wrong(known: Known, key: str, why: str, expected: str) -> ConfigError:
+    """Returns the error about the value of a key."""
+    return ConfigError(why, where=key, got=known.get(key), expected=expected)
 
 
 def shard_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes of a config whose transitions are kept in shards."""
-    here: dict[str, tuple[bool, str, str]] = {}
-    kind = BUFFER_REGISTRY.get(known[f'{BUFFER}.type']) if f'{BUFFER}.type' in known else None
+    errors = []
+    name = known.get(f'{BUFFER}.type')
+    kind = None if name is None else BUFFER_REGISTRY.get(name)
     if not getattr(kind, 'can_be_sharded', False):
-        text = f'shards draw by priority, and the replay buffer {known.get(f"{BUFFER}.type")!r} does not'
-        here['type'] = True, text, "'advanced', or 'sequence' with priority=True"
-    only_one = 'one replay buffer looks at all of its items, shards at their own'
-    here |= {
-        'priority': (not known.get(f'{BUFFER}.priority', True), 'shards draw by priority', 'True'),
-        'device': (known.get(f'{BUFFER}.device', 'cpu') != 'cpu', 'shards are in main memory', "'cpu'"),
-        **{
-            name: (known.get(f'{BUFFER}.{name}', default) != default, only_one, str(default))
-            for name, default in UNSHARED.items()
-        },
-    }
-    errors = [
-        ConfigError(text, where=f'{BUFFER}.{name}', got=known.get(f'{BUFFER}.{name}'), expected=expected)
-        for name, (is_wrong, text, expected) in here.items()
-        if is_wrong
-    ]
+        why = f'shards draw by priority, and the replay buffer {name!r} does not'
+        errors.append(_wrong(known, f'{BUFFER}.type', why, "'advanced', or 'sequence' with priority=True"))
+    if not known.get(f'{BUFFER}.priority', True):
+        errors.append(_wrong(known, f'{BUFFER}.priority', 'shards draw by priority', 'True'))
+    if known.get(f'{BUFFER}.device', 'cpu') != 'cpu':
+        errors.append(_wrong(known, f'{BUFFER}.device', 'shards are in main memory', "'cpu'"))
+    why = 'one replay buffer looks at all of its items, shards at their own'
+    for option, default in UNSHARED.items():
+        if known.get(f'{BUFFER}.{option}', default) != default:
+            errors.append(_wrong(known, f'{BUFFER}.{option}', why, str(default)))
     if known.get('policy.priority') is False:
-        text = 'shards draw by priority, and this policy reports none'
-        errors.append(ConfigError(text, where='policy.priority', got=False, expected='True'))
+        why = 'shards draw by priority, and this policy reports none'
+        errors.append(_wrong(known, 'policy.priority', why, 'True'))
     if any(key.startswith('parallel.') for key in known):
         errors.append(stays_here(known, BUFFER, 'the coordinator of parallel mode keeps the replay buffer'))
     return errors + _too_many_shards(known)
@@ -147,6 +132,7 @@ class RayBackend(ProcessBackend):
 
     config = dict(collector=RAY_OPTIONS, evaluator=EVALUATOR_OPTIONS, replay_buffer=SHARD_OPTIONS)
     rules = dict(collector=collector_errors, evaluator=evaluator_errors, replay_buffer=shard_errors)
+    remedy = REMEDY
 
     def open_collector(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the actors.
@@ -169,21 +155,19 @@ class RayBackend(ProcessBackend):
         check_installed(f'{EVALUATOR}.backend')
         super().open_evaluator(cfg)
 
-    def _supervisor(self, kind: type[Worker], where: str, section: Any, make: Any) -> Supervisor:
-        from rlframe.backend.ray.pool import ActorPool
+    def _place(self, kind: type[Worker], where: str, section: Any) -> Place:
+        from rlframe.backend.ray.place import RayPlace
 
-        options = section if where == COLLECTOR else pool_options(section)
-        return ActorPool(options, kind, where, make)
+        resources = section.remote_configs if where == COLLECTOR else section.remote_config
+        return RayPlace(kind, section.ray_init_config, resources, where)
 
     def open_buffer(self, cfg: ExperimentConfig) -> None:
         """Connects to Ray and checks that it has room for the shards; raises like ``open_collector``."""
         check_installed(f'{BUFFER}.backend')
-        from rlframe.backend.ray.pool import ActorPool
-        from rlframe.backend.ray.replay import MakeShard, ShardWorker
+        from rlframe.backend.ray.replay import shards_of
 
         section: Any = cfg.policy.other.replay_buffer
-        goals = self.factory.goals() if section.hindsight.strategy else None
-        self._workers = ActorPool(shard_options(section), ShardWorker, BUFFER, MakeShard(section, goals))
+        self._workers = shards_of(section, self.factory.goals() if section.hindsight.strategy else None)
 
     def make_buffer(self, cfg: ExperimentConfig, **common: Any) -> IBuffer:
         from rlframe.backend.ray.replay import ShardedReplayBuffer
@@ -203,10 +187,11 @@ class RayBackend(ProcessBackend):
 
     @classmethod
     def collector_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        ranks = range(section['num_collectors'])
+        given = section['remote_configs']
+        each = [remote_config_of(given, rank) for rank in range(section['num_collectors'])]
         server = actor_resources({'num_cpus': 0, **section['inference_remote_config']})
-        return [actor_resources(remote_config_of(section, rank)) for rank in ranks] + [server] * bool(server)
+        return [actor_resources(own) for own in each] + [server] * bool(server)
 
     @classmethod
     def evaluator_resources(cls, section: Mapping[str, Any]) -> list[dict[str, float]]:
-        return [actor_resources(remote_config_of(pool_options(section), 0))]
+        return [actor_resources(remote_config_of(section['remote_config'], 0))]

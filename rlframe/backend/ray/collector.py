@@ -24,9 +24,11 @@ from rlframe.backend.ray.arguments import (
     trajectories,
 )
 from rlframe.backend.ray.options import INFERENCE_OPTIONS, RAY_OPTIONS
-from rlframe.backend.ray.pool import ActorPool
-from rlframe.backend.worker import reseed
+from rlframe.backend.ray.place import RayPlace
+from rlframe.backend.ray.session import REMEDY
+from rlframe.backend.worker import CollectorWorker, reseed
 from rlframe.errors import ConfigError
+from rlframe.remote.supervisor import Limits, Supervisor
 from rlframe.utils.seed import component_rng
 
 
@@ -80,7 +82,6 @@ class RayCollector(WorkersCollector):
         Bou et al., TorchRL: A data-driven decision-making library for PyTorch (2023), for the parameters.
     """
 
-    _pool: ActorPool
     total_frames = -1
     """Frames after which the iteration ends; -1: never."""
     device: Any = None
@@ -175,7 +176,8 @@ class RayCollector(WorkersCollector):
         self._trained = make.face(policy)
         self._random = make.random_face(policy, seed, 0)
         self._reset_always = reset_at_each_iter
-        pool = ActorPool(cfg, section='', make=make)
+        place = RayPlace(CollectorWorker, cfg['ray_init_config'], cfg['remote_configs'])
+        pool = Supervisor(place, make, count, Limits.of(cfg, cfg['collect_timeout'], ''), REMEDY)
         try:
             super().__init__(kind, cfg, pool, self._trained)
         except BaseException:

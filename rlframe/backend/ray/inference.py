@@ -18,14 +18,13 @@ import torch
 from torch import nn
 
 from rlframe.backend.base import COLLECTOR, MakeCollector, actor_config
-from rlframe.backend.ray.options import server_options
 from rlframe.backend.ray.place import RayPlace
-from rlframe.backend.ray.pool import ActorPool
+from rlframe.backend.ray.session import REMEDY
 from rlframe.backend.worker import CollectorWorker
 from rlframe.data.observation import mapped
 from rlframe.data.timestep import Array, EnvSpec, to_tensor
 from rlframe.pipeline import build
-from rlframe.remote.supervisor import TICK
+from rlframe.remote.supervisor import TICK, Limits, Supervisor
 from rlframe.remote.weights import unflatten
 from rlframe.remote.worker import Failure, Worker, answers, raise_failure
 
@@ -326,7 +325,7 @@ class ServerPlace(RayPlace):
         self._make = make  # Ray needs it for another start, whatever happens to the store
 
 
-class ServerPool(ActorPool):
+class ServerPool(Supervisor):
     """Starts the server, and notices that Ray has replaced it.
 
     Args:
@@ -334,14 +333,14 @@ class ServerPool(ActorPool):
         make: Creates the policy there.
     """
 
-    place_cls = ServerPlace
-    names = (SERVER,)
     _sign: Any = None  # the answer to a call that shows which process the server is in
     _pid = 0
     _limit = 0.0  # when it has to be there
 
     def __init__(self, cfg: Mapping[str, Any], make: MakeServed) -> None:
-        super().__init__(server_options(cfg), InferenceActor, COLLECTOR, make)
+        resources = {'num_cpus': 0, **cfg['inference_remote_config']}
+        place = ServerPlace(InferenceActor, cfg['ray_init_config'], resources, COLLECTOR, (SERVER,))
+        super().__init__(place, make, 1, Limits.of(cfg, cfg['start_timeout'], COLLECTOR), REMEDY)
 
     def was_replaced(self) -> bool:
         """Whether the server is in another process than at the last call of this; kills one that does not answer."""
@@ -358,7 +357,7 @@ class ServerPool(ActorPool):
         return before not in (0, self._pid)
 
 
-class CentralPool(ActorPool):
+class CentralPool(Supervisor):
     """Starts collectors without networks, and the server that acts for them.
 
     Args:
@@ -372,8 +371,10 @@ class CentralPool(ActorPool):
         section: Any = cfg.policy.collect.collector
         self.server = ServerPool(section, MakeServed(cfg, make.factory.spec))
         """The server."""
+        place = RayPlace(CentralCollectorWorker, section.ray_init_config, section.remote_configs, COLLECTOR)
+        limits = Limits.of(section, section.collect_timeout, COLLECTOR)
         try:
-            super().__init__(section, CentralCollectorWorker, COLLECTOR, make)
+            super().__init__(place, make, section.num_collectors, limits, REMEDY)
         except BaseException:
             self.server.close()
             raise
@@ -384,7 +385,7 @@ class CentralPool(ActorPool):
             )
 
     def start(self) -> None:
-        """Starts the server and all collectors, and waits until they are ready; raises like ``ActorPool.start``."""
+        """Starts the server and all collectors, and waits until they are ready; raises like ``Supervisor.start``."""
         self.server.make.model = self.make.model
         self.server.start()
         slot: Any = self.server.slots[0]

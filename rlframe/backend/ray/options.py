@@ -183,30 +183,7 @@ INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_co
 """Those of ``RAY_OPTIONS`` that are about the server that acts for all collectors."""
 
 
-def pool_options(evaluator: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of an evaluator as those of a pool with one actor."""
-    shared = {name: evaluator[name] for name in evaluator if name in RAY_OPTIONS}
-    own = {'remote_configs': evaluator['remote_config'], 'collect_timeout': evaluator['eval_timeout']}
-    return {**shared, **own, 'num_collectors': 1}
-
-
-def shard_options(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a replay buffer as those of a pool with an actor for each shard."""
-    shared = {name: section[name] for name in section if name in RAY_OPTIONS}
-    placed = {'num_cpus': 0, 'scheduling_strategy': 'SPREAD', **section['remote_config']}
-    own = {'remote_configs': placed, 'collect_timeout': section['shard_timeout']}
-    return {**shared, **own, 'num_collectors': section['num_shards']}
-
-
-def server_options(section: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the options of a collector as those of a pool with the actor that acts for all collectors."""
-    placed = {'num_cpus': 0, **section['inference_remote_config']}
-    own = {'remote_configs': placed, 'collect_timeout': section['start_timeout'], 'num_collectors': 1}
-    return {**section, **own}
-
-
-def remote_config_of(cfg: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Returns the resources of one actor."""
-    given = cfg['remote_configs']
+def remote_config_of(given: Any, rank: int) -> dict[str, Any]:
+    """Returns the options of one actor, of those of all in one dict or in a list of them."""
     own = given[rank % len(given)] if isinstance(given, list | tuple) else given
     return {'num_cpus': 1, 'num_gpus': 0, **own}

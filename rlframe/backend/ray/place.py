@@ -25,7 +25,8 @@ class RayPlace(Place):
 
     Args:
         kind: Class of the workers.
-        cfg: Options, of which ``ray_init_config`` and ``remote_configs`` are used.
+        init: Arguments of ``ray.init``, used if Ray is not running.
+        remote_configs: Resources of an actor, such as ``num_cpus`` (1), or a list with one dict for each.
         section: Config key of the options; empty in a Python program.
         names: Names of the workers; see ``Place``.
     """
@@ -36,10 +37,16 @@ class RayPlace(Place):
     """Options of an actor that say what Ray does at its end."""
 
     def __init__(
-        self, kind: type[Worker], cfg: Mapping[str, Any] = {}, section: str = '', names: Sequence[str] = ()
+        self,
+        kind: type[Worker],
+        init: Mapping[str, Any] = {},
+        remote_configs: Mapping[str, Any] | Sequence[Any] = {},
+        section: str = '',
+        names: Sequence[str] = (),
     ) -> None:
         super().__init__(kind, names)
-        self._cfg, self._section = cfg, section
+        self._init, self._remote_configs = init, remote_configs
+        self._section = section
         self._options: dict[int, Mapping[str, Any]] = {}  # resources, by rank
         self._remote: Any = ray.remote(kind)
 
@@ -51,12 +58,12 @@ class RayPlace(Place):
             ResourceError: If no Ray answers at the given address.
         """
         name = 'ray_init_config'
-        return connect(self._cfg.get(name), f'{self._section}.{name}' if self._section else name)
+        return connect(self._init, f'{self._section}.{name}' if self._section else name)
 
     def reserve(self, ranks: Sequence[int], own: Sequence[Any] = ()) -> None:
         more = own or [{}] * len(ranks)
         options = {
-            rank: {**remote_config_of(self._cfg, rank), **each}
+            rank: {**remote_config_of(self._remote_configs, rank), **each}
             for rank, each in zip(ranks, more, strict=True)
         }
         demands = [actor_resources(each) for each in options.values()]

@@ -15,14 +15,15 @@ import numpy as np
 
 from rlframe.backend.options import without_backend_options
 from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, ShardsConfig
+from rlframe.backend.ray.place import RayPlace
+from rlframe.backend.ray.session import REMEDY
 from rlframe.backend.ready import writable
 from rlframe.backend.worker import Facts
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
-from rlframe.remote.supervisor import Call, Supervisor
+from rlframe.remote.supervisor import Call, Limits, Supervisor
 from rlframe.remote.worker import Worker, answers
-from rlframe.run.metrics import ScalarWriter
 from rlframe.utils.field import to_plain
 from rlframe.utils.schema import COUNT, DICT, FINITE, GENERATOR, check_state, list_of
 from rlframe.worker.replay_buffer.advanced_buffer import PriorityConfig
@@ -86,6 +87,22 @@ class MakeShard:
         if self._goals is not None:
             buffer.hindsight.goals = self._goals  # type: ignore[attr-defined]  # the config was checked: it has hindsight
         return buffer
+
+
+def shards_of(section: ShardedConfig, goals: Any = None) -> Supervisor:
+    """Returns the supervisor of the shards, which have not started.
+
+    Args:
+        section: Options of the whole replay buffer.
+        goals: How goals are rewarded; None without hindsight.
+
+    Raises:
+        ResourceError: If no Ray answers at the given address, or it lacks the resources that the shards need.
+    """
+    resources = {'num_cpus': 0, 'scheduling_strategy': 'SPREAD', **section.remote_config}
+    place = RayPlace(ShardWorker, section.ray_init_config, resources, BUFFER)
+    limits = Limits.of(section, section.shard_timeout, BUFFER)
+    return Supervisor(place, MakeShard(section, goals), section.num_shards, limits, REMEDY)
 
 
 class ShardWorker(Worker):
@@ -199,25 +216,13 @@ class ShardedReplayBuffer(IBuffer):
     Args:
         section: Complete options of the buffer and of its shards.
         pool: The shards; started if they are not running.
-        tb_logger: Gets nothing beside ``metrics()``.
-        exp_name: Name of the experiment.
-        instance_name: Name of this buffer; it appears in messages.
-        seed: Seed of its random generator.
+        common: Further arguments of every replay buffer, such as ``seed``.
     """
 
     _cfg: ShardedConfig
 
-    def __init__(
-        self,
-        section: Mapping[str, Any],
-        pool: Supervisor,
-        tb_logger: ScalarWriter | None = None,
-        exp_name: str = 'default_experiment',
-        instance_name: str = 'buffer',
-        *,
-        seed: int | np.random.SeedSequence | None = 0,
-    ) -> None:
-        super().__init__(section, tb_logger, exp_name, instance_name, seed=seed)
+    def __init__(self, section: Mapping[str, Any], pool: Supervisor, **common: Any) -> None:
+        super().__init__(section, **common)
         cfg = self._cfg
         self._pool = pool
         self.shards = [Shard(size) for size in capacities(cfg.replay_buffer_size, cfg.num_shards)]

@@ -91,6 +91,8 @@ FREE_SECONDS = 5.0
 """Longest wait for resources to become free: those of an actor do so about a second after its end."""
 STORE_BYTES = 2 * 2**30
 """Default limit for the object store of a Ray that is started here."""
+REMEDY = 'Is there enough memory? Do the envs answer? The log files of the Ray session say more.'
+"""What to do about losses of actors."""
 
 
 class _Ours:

@@ -7,19 +7,19 @@ from typing import Any
 import pytest
 from fake_ray import NEVER, FakeRay, make_pool
 
-from rlframe.backend.ray.pool import ActorPool
 from rlframe.backend.ray.session import actor_resources
 from rlframe.backend.worker import Request
 from rlframe.errors import ResourceError, WorkerLostError
+from rlframe.remote.supervisor import Supervisor
 
 
-def started(**options: Any) -> ActorPool:
+def started(**options: Any) -> Supervisor:
     pool = make_pool(**options)
     pool.start()
     return pool
 
 
-def collect(pool: ActorPool, *ranks: int) -> None:
+def collect(pool: Supervisor, *ranks: int) -> None:
     for rank in ranks:
         pool.ask(rank, 'collect', Request(3, 0, 1), None, size=3)
 
