@@ -7,14 +7,12 @@ from typing import Any
 
 from rlframe.data.faces import ActingExtras
 from rlframe.parallel.base_parallel_collector import BaseParallelCollector, Evaluation
+from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER
 from rlframe.parallel.held_weights import Acting, ParallelCollectorConfig
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COLLECTOR_REGISTRY
 from rlframe.utils.field import option
 from rlframe.worker.collector.remote_collection import Parts
-
-RANDOM = 'random'
-"""Name of a policy that chooses legal actions at random and has no weights."""
 
 
 class MarineConfig(ParallelCollectorConfig):
@@ -67,11 +65,11 @@ class MarineParallelCollector(BaseParallelCollector):
         collector.reset_env()
 
     def _face(self, faces: Any, random: Any, task: Task, slot: int) -> Any:
-        return random[slot] if task.policies[slot] == RANDOM else faces[slot]
+        return random[slot] if task.policies[slot] == RANDOM_PLAYER else faces[slot]
 
     def _acting(self, faces: Any, task: Task) -> list[Acting]:
         names = task.policies if len(set(task.policies)) > 1 else task.policies[:1]
-        acting = [Acting(slot, faces[slot], name) for slot, name in enumerate(names) if name != RANDOM]
+        acting = [Acting(slot, faces[slot], name) for slot, name in enumerate(names) if name != RANDOM_PLAYER]
         return acting if task.kind == 'evaluate' else sorted(acting, key=lambda a: not task.active[a.slot])
 
     def _change_policy(self, parts: Parts, at_random: bool) -> None:
@@ -95,7 +93,7 @@ class MarineParallelCollector(BaseParallelCollector):
             return
         self._pair_evaluated = names
         faces = evaluation.policy
-        if evaluation.opened is not None and RANDOM not in names:
+        if evaluation.opened is not None and RANDOM_PLAYER not in names:
             faces = evaluation.opened
         if len(names) > 1:
             slots = range(len(names))

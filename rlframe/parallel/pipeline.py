@@ -23,7 +23,7 @@ from rlframe.parallel import roles
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, Version
 from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander
-from rlframe.parallel.coordinator.coordinator import Coordinator
+from rlframe.parallel.coordinator.coordinator import STATE_NAME, Coordinator
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs
@@ -445,7 +445,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         Returns:
             Whether there is a state at all.
         """
-        spare = self.coordinator.weights.get(self.coordinator.state_name)
+        spare = self.coordinator.weights.get(STATE_NAME)
         if spare is not None and spare.train_iter >= self._saved_at:
             self.policy_state = spare.weights['policy']
         return self.policy_state is not None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,7 +85,8 @@ class TrainingData:
         """What pays for rows as they arrive and as they are drawn, a ``RewardModels``; None: the env alone."""
         self.updates_per_part = 1 if buffer is None else update_per_collect
         """Updates that a part makes due; without a buffer, a part is one batch."""
-        self._fresh: deque[tuple[int, Any]] = deque()  # parts for an on-policy policy, with their rows
+        # parts for an on-policy policy: rows, data and extras of each
+        self._fresh: deque[tuple[int, Any, Mapping[str, Any]]] = deque()
         self.owed = self.learned = self.given = 0
         """Updates that the data made due, that were made, and whose data the learner has got."""
         self.stale = 0
@@ -105,7 +107,7 @@ class TrainingData:
         if self.reward_models is not None:
             data = self.reward_models.pay(data)
         if self.buffer is None:
-            self._fresh.append((rows, joined(data, extras)))
+            self._fresh.append((rows, data, extras))
             self.owed += 1
             return rows
         self._extras = merged(self._extras, extras)
@@ -126,25 +128,26 @@ class TrainingData:
             return 0, None
         if self.buffer is None:
             self.given += 1
-            data, extras = split(self._fresh.popleft()[1])
-            extras = merged(self._extras, extras)
-            self._extras = {}
-            return 1, joined(data, extras)
+            _, data, extras = self._fresh.popleft()
+            return 1, joined(data, self._taken_extras(extras))
         count = min(self.updates_per_part, open_)
         drawn = list(self.buffer.batches(count, self._batch_size, train_iter))
         if self.reward_models is not None:
             drawn = [self.reward_models.pay_sampled(batch) for batch in drawn]
         self.given += count
-        extras = self._extras
+        return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), self._taken_extras({}))
+
+    def _taken_extras(self, extras: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the extras of data that the learner gets now, and those that wait."""
+        taken = merged(self._extras, extras)
         self._extras = {}
-        return count, joined(drawn[0] if count == 1 else Batch.cat(drawn), extras)
+        return taken
 
     def _discard_old(self, train_iter: int) -> None:
         """Discards parts at the front that are older than allowed; what they bring beside data goes on."""
         limit = self._max_staleness
         while limit is not None and self._fresh:
-            rows, payload = self._fresh[0]
-            data, extras = split(payload)
+            rows, data, extras = self._fresh[0]
             if train_iter - int(np.min(data['collect_iter'])) <= limit:
                 return
             self._fresh.popleft()
@@ -166,14 +169,13 @@ class TrainingData:
 
     def state_dict(self) -> dict[str, Any]:
         """Returns the waiting data and the counts; the replay buffer is saved on its own."""
-        fresh = [[rows, *split(payload)] for rows, payload in self._fresh]
-        saved = [[rows, to_tree(data), extras] for rows, data, extras in fresh]
-        return {'fresh': saved, 'owed': self.owed, 'learned': self.learned, 'stale': self.stale}
+        fresh = [[rows, to_tree(data), extras] for rows, data, extras in self._fresh]
+        return {'fresh': fresh, 'owed': self.owed, 'learned': self.learned, 'stale': self.stale}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continues from ``state_dict()``; data that a learner had received are drawn again, or lost without a buffer."""
         check_state(state, STATE)
-        self._fresh = deque((rows, joined(from_tree(data), extras)) for rows, data, extras in state['fresh'])
+        self._fresh = deque((rows, from_tree(data), extras) for rows, data, extras in state['fresh'])
         self.owed, self.learned, self.stale = state['owed'], state['learned'], state['stale']
         if self.buffer is None:
             self.learned = self.owed - len(self._fresh)
@@ -199,13 +201,20 @@ def make_server(cfg: Mapping[str, Any]) -> Server:
     given = {name: section[name] for name in ADDRESS if section.get(name) is not None}
     given |= dict(section.get('transport', {}))
     options = {name: value for name, value in given.items() if name in declared and value is not None}
-    try:
+    with naming_address():
         server: Server = kind(options)
+    return server
+
+
+@contextmanager
+def naming_address() -> Iterator[None]:
+    """Gives errors about host or port their keys in the config of an experiment."""
+    try:
+        yield
     except ConfigError as error:
         if error.where in ADDRESS:
             error.where = f'parallel.coordinator.{error.where}'
         raise
-    return server
 
 
 def make_commander(

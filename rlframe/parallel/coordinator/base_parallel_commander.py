@@ -18,6 +18,8 @@ from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
 from rlframe.utils.schema import COUNT, FLAG, check_state
 
+MAIN = 'main'
+"""Name of the policy that is trained, and of its data."""
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
 
@@ -44,15 +46,6 @@ class Situation(NamedTuple):
     def is_over(self) -> bool:
         """Whether a budget is spent and the learner has used all data, so that only the last evaluation remains."""
         return self.spent and not self.updates_due
-
-
-class Snapshot(NamedTuple):
-    """A request to keep a copy of the newest weights of a policy under another name."""
-
-    policy: str
-    """Name of the policy that is trained."""
-    name: str
-    """Name of the copy, as in ``Task.policies``."""
 
 
 class Running(NamedTuple):
@@ -166,13 +159,9 @@ class BaseParallelCommander(Configurable, ABC):
     def _collector_ended(self, running: Running, facts: Mapping[str, Any] | None) -> None:
         """Takes notice of the end of a collector's task; ``facts`` is None if it failed."""
 
-    def _learned(self, running: Running, situation: Situation) -> Snapshot | None:
-        """Takes notice of a learner's progress; returns the snapshot to take, if any."""
+    def _learned(self, running: Running, situation: Situation) -> str | None:
+        """Takes notice of a learner's progress; returns a name for a copy of the newest weights, as in ``Task.policies``."""
         return None
-
-    def collect_target(self, situation: Situation) -> int:
-        """Returns the amount to collect in each part, in the collector's unit; 0: as configured."""
-        return 0
 
     # what a coordinator asks
 
@@ -257,10 +246,8 @@ class BaseParallelCommander(Configurable, ABC):
         self._find(task_id, 'learner')
         del self.running[task_id]
 
-    def update_learner_info(
-        self, task_id: str, info: Mapping[str, Any], situation: Situation
-    ) -> Snapshot | None:
-        """Takes notice of a learner's progress; returns the copy of the weights to keep from now on, if any."""
+    def update_learner_info(self, task_id: str, info: Mapping[str, Any], situation: Situation) -> str | None:
+        """Takes notice of a learner's progress; returns the name of a copy of the weights to keep from now on, if any."""
         return self._learned(self._find(task_id, 'learner'), situation)
 
     @property

@@ -12,7 +12,7 @@ from rlframe.config.schema import CoordinatorConfig
 from rlframe.errors import ConfigError, MessageError, RLFrameError
 from rlframe.parallel.coordinator import assembly
 from rlframe.parallel.coordinator.assembly import CoordinatedRun, TrainingData, Version
-from rlframe.parallel.coordinator.base_parallel_commander import BaseParallelCommander, Situation
+from rlframe.parallel.coordinator.base_parallel_commander import MAIN, BaseParallelCommander, Situation
 from rlframe.parallel.coordinator.workers import AwakeClock, Worker, WorkerTable, check_same
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.answering import Server
@@ -23,6 +23,8 @@ from rlframe.utils.schema import COUNT, DICT, FINITE, Schema, check_state, part
 
 logger = logging.getLogger('rlframe.coordinator')
 
+STATE_NAME = f'{MAIN}.state'
+"""Name under which a learner that takes the place of another fetches its last saved state."""
 PARTS_AHEAD = 4
 """Parts of data that collectors may be ahead of the learner, by default."""
 STATE: Schema = {
@@ -49,8 +51,6 @@ class Coordinator(Configurable):
         commander: Decides what to do.
         data: Takes the data of collectors.
         run: Is told what happens.
-        progress: Counters of the experiment.
-        name: Name of the policy that is trained, and of its data.
         fingerprint: Hash of the part of the config that all roles share; workers with another one are refused. Empty: it is
             not compared.
         clock: Returns seconds that never go back. None: the computer's, and deadlines of workers do not run on while this
@@ -62,7 +62,7 @@ class Coordinator(Configurable):
 
     _cfg: CoordinatorConfig
 
-    def __init__(  # noqa: PLR0913  parts of the coordinator
+    def __init__(
         self,
         cfg: Mapping[str, Any] | None = None,
         *,
@@ -70,8 +70,6 @@ class Coordinator(Configurable):
         commander: BaseParallelCommander | None = None,
         data: TrainingData | None = None,
         run: CoordinatedRun | None = None,
-        progress: Progress | None = None,
-        name: str = 'main',
         fingerprint: str = '',
         clock: Callable[[], float] | None = None,
     ) -> None:
@@ -91,15 +89,15 @@ class Coordinator(Configurable):
         self.failure: BaseException | None = None
         """What a request raised that was no fault of its sender."""
         self._run = run if run is not None else CoordinatedRun()
-        self.commander, self.data, self.name = commander, data, name
-        self.progress = progress if progress is not None else Progress()
+        self.commander, self.data = commander, data
+        self.progress = Progress()
         """Counters of the experiment."""
         self._clock = clock or monotonic
         self._began = self._clock()
         self._seconds = 0.0
         self._state_at = self._clock()
         self.weights: dict[str, Version] = {}
-        """Newest weights of each policy, and under ``state_name`` the last state of the learner."""
+        """Newest weights of each policy, and under ``STATE_NAME`` the last state of the learner."""
         self.received = self.pushed = self.dropped = 0
         """Training samples or episodes that were produced; ``received == pushed + dropped``."""
         self.save_at = -1
@@ -118,11 +116,6 @@ class Coordinator(Configurable):
         found = self.weights.get(policy)
         return -1 if found is None else found.version
 
-    @property
-    def state_name(self) -> str:
-        """Name under which a learner that takes the place of another fetches its last saved state."""
-        return f'{self.name}.state'
-
     # life
 
     def start(self) -> None:
@@ -131,12 +124,8 @@ class Coordinator(Configurable):
         Raises:
             ConfigError: If the address cannot be used, as by a second coordinator.
         """
-        try:
+        with assembly.naming_address():
             self.server.start(self.handle)
-        except ConfigError as error:
-            if error.where in assembly.ADDRESS:
-                error.where = f'parallel.coordinator.{error.where}'
-            raise
 
     def close(self) -> None:
         """Stops answering; may be called twice."""
@@ -201,7 +190,7 @@ class Coordinator(Configurable):
             logger.warning('%s is lost: %s', worker, cause)
         if worker.task:
             self.end_task(worker)
-        self.workers.leave(worker.id, cause)
+        self.workers.leave(worker, cause)
         self.server.forget(worker.session)
         if worker.role == 'collector' and self._added_places:
             self._added_places -= 1
@@ -215,7 +204,7 @@ class Coordinator(Configurable):
         if worker.role == 'collector':
             self.commander.notify_fail_collector_task(task)
             return
-        saved = self.weights.get(self.state_name)
+        saved = self.weights.get(STATE_NAME)
         self.progress.train_iter = saved.train_iter if saved is not None else 0
         self.data.learner_lost(self._learned_before)
         self.commander.notify_fail_learner_task(task)
@@ -318,14 +307,14 @@ class Coordinator(Configurable):
         self.progress.envstep += message.envstep
         self.progress.episodes += int(message.facts.get('episode_count', 0))
         self._run.collected(message, self.progress)
-        pushed = self.deal_with_collector_send_data(message.task, self.name, str(message.part), payload, rows)
+        pushed = self.deal_with_collector_send_data(message.task, MAIN, str(message.part), payload, rows)
         self._count_rows(worker, pushed, rows - pushed)
         stop = self.deal_with_collector_judge_finish(message.task, message.facts)
         return self._taken(pushed, stop or self._is_behind())
 
     def _taken(self, pushed: int, stop: bool) -> m.Taken:
         settings = {} if stop else self.commander.settings(self.situation())
-        return m.Taken(pushed, stop, self.version(self.name), settings)
+        return m.Taken(pushed, stop, self.version(MAIN), settings)
 
     def _count_rows(self, worker: Worker, pushed: int, dropped: int) -> None:
         """Counts training samples or episodes that a collector produced."""
@@ -382,7 +371,7 @@ class Coordinator(Configurable):
     def _on_learn_info(self, worker: Worker, message: m.LearnInfo, payload: Any) -> m.Orders:
         if message.task == worker.task:
             counts = {'train_iter': message.train_iter, 'batches': message.batches, 'priority_info': payload}
-            self.deal_with_learner_send_info(message.task, self.name, {**message.info, **counts})
+            self.deal_with_learner_send_info(message.task, MAIN, {**message.info, **counts})
         return self._orders(worker)
 
     def _on_put_state(self, worker: Worker, message: m.PutState, payload: Any) -> m.Orders:
@@ -397,8 +386,8 @@ class Coordinator(Configurable):
 
     def keep_state(self, state: Any, train_iter: int) -> None:
         """Keeps the whole state of a learner, which the next one begins from."""
-        if train_iter >= self.version(self.state_name):
-            self.weights[self.state_name] = Version(train_iter, train_iter, state)
+        if train_iter >= self.version(STATE_NAME):
+            self.weights[STATE_NAME] = Version(train_iter, train_iter, state)
 
     def _on_farewell(self, worker: Worker, message: m.Farewell, _: Any) -> m.Orders:
         orders = self._orders(worker)
@@ -417,7 +406,7 @@ class Coordinator(Configurable):
         Data of an unknown task, or with another name, are dropped.
         """
         running = self.commander.running.get(task_id)
-        if running is None or buffer_id != self.name:
+        if running is None or buffer_id != MAIN:
             logger.warning('part %s of the unknown task %s is dropped', data_id, task_id)
             return 0
         size = len(data) if rows is None else rows
@@ -455,8 +444,8 @@ class Coordinator(Configurable):
         self.progress.train_iter = int(counts['train_iter'] or 0)
         snapshot = self.commander.update_learner_info(task_id, self._learn_info, self.situation())
         if snapshot is not None:
-            self.weights[snapshot.name] = self.weights[snapshot.policy]
-        kept = {self.name, self.state_name, *self.commander.kept_policies}
+            self.weights[snapshot] = self.weights[MAIN]
+        kept = {MAIN, STATE_NAME, *self.commander.kept_policies}
         self.weights = {name: version for name, version in self.weights.items() if name in kept}
         self._run.learned(self._learn_info, self.progress)
 
@@ -484,7 +473,7 @@ class Coordinator(Configurable):
         return Situation(
             envstep=self.progress.envstep,
             train_iter=self.progress.train_iter,
-            version=self.version(self.name),
+            version=self.version(MAIN),
             updates_due=due,
             seconds=self._seconds + self._clock() - self._began,
             spent=self._run.is_spent(self.progress, due),
@@ -498,7 +487,7 @@ class Coordinator(Configurable):
             return {
                 'commander': self.commander.state_dict(),
                 'data': self.data.state_dict(),
-                'weights': {name: weights[name]._asdict() for name in weights if name != self.state_name},
+                'weights': {name: weights[name]._asdict() for name in weights if name != STATE_NAME},
                 'rows': {'received': self.received, 'pushed': self.pushed, 'dropped': self.dropped},
                 'seconds': self._seconds + self._clock() - self._began,
                 'workers': self.workers.state_dict(),

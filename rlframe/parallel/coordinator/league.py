@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlframe.errors import MessageError
-from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Snapshot
+from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER
 from rlframe.utils import schema
 from rlframe.utils.every import Every, interval
 from rlframe.utils.field import Section, option
@@ -256,8 +256,8 @@ class League:
 
     # past selves
 
-    def take_snapshot(self, train_iter: int, envstep: int = 0) -> Snapshot | None:
-        """Returns the snapshot that is due, which is a player from now on, or None."""
+    def take_snapshot(self, train_iter: int, envstep: int = 0) -> str | None:
+        """Returns the name of the snapshot that is due, which is a player from now on, or None."""
         every = Every.of(self._cfg.snapshot_freq)
         now = every.now(train_iter, envstep)
         passed = now - self._last_snapshot
@@ -272,7 +272,7 @@ class League:
             dropped = max(self.past_selves[:-1], key=self._ease)
             self.past_selves.remove(dropped)
             self.payoff.forget(dropped.name)
-        return Snapshot(self.main, name)
+        return name
 
     def _is_strong(self) -> bool:
         """Returns whether the main player beats every past self."""

@@ -11,20 +11,17 @@ from easydict import EasyDict
 
 from rlframe.errors import ConfigError, MessageError
 from rlframe.parallel.coordinator.base_parallel_commander import (
+    MAIN,
     BaseParallelCommander,
     ParallelCommanderConfig,
     Running,
     Situation,
-    Snapshot,
 )
 from rlframe.parallel.coordinator.league import League, LeagueConfig, results_in
 from rlframe.parallel.transport.messages import Task
 from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, FINITE, FLAG, INT, NUMBER, Schema, check_state, part
-
-MAIN = 'main'
-"""Name of the policy that is trained, and of its replay buffer."""
 
 
 class Evaluated(NamedTuple):
@@ -114,9 +111,8 @@ class SoloCommander(BaseParallelCommander):
     def _collect_job(self, situation: Situation) -> Task:
         parts, version = (1, situation.version) if self.lockstep else (self._cfg.parts, -1)
         name = self._name_task('collect')
-        target = self.collect_target(situation)
         settings = self.settings(situation)
-        return Task(name, 'collect', [MAIN], [True], MAIN, target, parts, version, settings)
+        return Task(name, 'collect', [MAIN], [True], MAIN, parts=parts, newer_than=version, settings=settings)
 
     # evaluations
 
@@ -299,7 +295,7 @@ class OneVsOneCommander(SoloCommander):
         may_stop = self.stop_value is not None and was_trained(running, facts)
         self.stopped = self.stopped or (has_beaten_all and may_stop)
 
-    def _learned(self, running: Running, situation: Situation) -> Snapshot | None:
+    def _learned(self, running: Running, situation: Situation) -> str | None:
         return self.league.take_snapshot(situation.train_iter, situation.envstep)
 
     @property

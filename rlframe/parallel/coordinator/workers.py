@@ -70,6 +70,8 @@ class Worker:
     """Training samples or episodes of it that were counted, over all its connections."""
     session: str = ''
     """Its connection."""
+    lost_at: float | None = None
+    """When it was lost, if it is waited for."""
 
     def __str__(self) -> str:
         return f'{self.role} {self.name} ({self.place})'
@@ -86,10 +88,7 @@ class WorkerTable:
         """How many workers have joined since the start, by role."""
         self.lost: list[str] = []
         """The workers that were lost, in words, with the causes."""
-        self._seats: dict[tuple[str, str], tuple[int, int]] = {}  # rank and incarnation of each role and name
-        self._counted: dict[tuple[str, str], int] = {}  # of those that are not present
-        # when the workers that have not come back were lost, by role and name
-        self._lost_at: dict[tuple[str, str], float] = {}
+        self._known: dict[tuple[str, str], Worker] = {}  # the last one of each role and name, present or not
         self._missing_since = dict.fromkeys(self.joined, clock())
 
     def holder(self, message: Join, session: str) -> Worker | None:
@@ -116,21 +115,15 @@ class WorkerTable:
         key = (message.role, message.name)
         now = self._clock()
         place = f'pid {message.pid} on {message.host}'
-        counted = self._counted.pop(key, 0) if message.produced else 0
-        worker = Worker(name, *key, place, *self._seat(*key), now, now, counted=counted, session=session)
-        self.by_id[name] = worker
-        self._lost_at.pop(key, None)
-        return worker
-
-    def _seat(self, role: str, name: str) -> tuple[int, int]:
-        """Returns the rank of a name, and how often it was taken before."""
-        if (role, name) in self._seats:
-            rank, incarnation = self._seats[role, name]
-            seat = rank, incarnation + 1
+        before = self._known.get(key)
+        if before is None:
+            rank = sum(role == message.role for role, _ in self._known)
+            worker = Worker(name, *key, place, rank, 0, now, now, session=session)
         else:
-            seat = sum(other == role for other, _ in self._seats), 0
-        self._seats[role, name] = seat
-        return seat
+            worker = Worker(name, *key, place, before.rank, before.incarnation + 1, now, now, session=session)
+            worker.counted = before.counted if message.produced else 0  # else it is another process
+        self.by_id[name] = self._known[key] = worker
+        return worker
 
     SEAT: Schema = {'role': TEXT, 'name': TEXT, 'rank': COUNT, 'incarnation': COUNT, 'counted?': COUNT}
     SCHEMA: Schema = {'seats': schema.list_of(SEAT)}
@@ -138,15 +131,13 @@ class WorkerTable:
     def state_dict(self) -> dict[str, Any]:
         """Returns the names, numbers and rows of all that ever joined, so that no seed is used and no row counted twice."""
         names = ('role', 'name', 'rank', 'incarnation', 'counted')
-        counted = self._counted | {(w.role, w.name): w.counted for w in self.by_id.values()}
-        rows = [(*key, *seat, counted.get(key, 0)) for key, seat in self._seats.items()]
-        return {'seats': [dict(zip(names, row, strict=True)) for row in rows]}
+        return {'seats': [{name: getattr(worker, name) for name in names} for worker in self._known.values()]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restores what ``state_dict()`` returned; no worker is present by that."""
         check_state(state, self.SCHEMA)
-        self._seats = {(s['role'], s['name']): (s['rank'], s['incarnation']) for s in state['seats']}
-        self._counted = {(s['role'], s['name']): s.get('counted', 0) for s in state['seats']}
+        left = [Worker(id='', place='', heard=0.0, moved=0.0, **seat) for seat in state['seats']]
+        self._known = {(worker.role, worker.name): worker for worker in left}
 
     def find(self, role: str, name: str) -> Worker | None:
         """Returns the present worker of a role and a name; None if there is none."""
@@ -175,16 +166,13 @@ class WorkerTable:
         worker.task = task
         worker.moved = self._clock()
 
-    def leave(self, worker: str, cause: str = '') -> Worker | None:
+    def leave(self, worker: Worker, cause: str) -> None:
         """Removes a worker; with a cause, as one that was lost."""
-        found = self.by_id.pop(worker, None)
-        if found is not None:
-            self._missing_since[found.role] = self._clock()
-            self._counted[found.role, found.name] = found.counted
-            if cause:
-                self.lost.append(f'{found}: {cause}')
-                self._lost_at[found.role, found.name] = self._clock()
-        return found
+        del self.by_id[worker.id]
+        self._missing_since[worker.role] = self._clock()
+        if cause:
+            self.lost.append(f'{worker}: {cause}')
+            worker.lost_at = self._clock()
 
     def late(self, stall_deadline: float) -> list[tuple[Worker, bool]]:
         """Returns the workers whose deadline has passed, and whether they are silent.
@@ -200,12 +188,13 @@ class WorkerTable:
 
     def lost_for(self, role: str, name: str) -> float:
         """Returns the seconds since a worker was lost; 0 if it has come back or was never lost."""
-        lost_at = self._lost_at.get((role, name))
-        return 0.0 if lost_at is None else self._clock() - lost_at
+        worker = self._known.get((role, name))
+        return 0.0 if worker is None or worker.lost_at is None else self._clock() - worker.lost_at
 
     def forget_loss(self, role: str, name: str) -> None:
         """Takes note that a lost worker will not come back."""
-        self._lost_at.pop((role, name), None)
+        if (role, name) in self._known:
+            self._known[role, name].lost_at = None
 
     def expect(self, role: str) -> None:
         """Takes note that a worker of a role is on its way: the role has no deadline until one has come and gone."""

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlframe.errors import CheckpointStateError
-from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Situation, Snapshot
+from rlframe.parallel.coordinator.base_parallel_commander import RANDOM_PLAYER, Situation
 from rlframe.parallel.coordinator.league import DRAW, LOSS, WIN, League, pfsp_probs
 from rlframe.parallel.coordinator.solo_commander import OneVsOneCommander
 
@@ -100,10 +100,10 @@ def test_results_count_for_the_seat_that_had_them() -> None:
 def test_a_snapshot_comes_early_if_every_past_self_is_beaten() -> None:
     league = commander(strong_win_rate=0.7).league
     assert league.take_snapshot(5) is None  # there is none to beat
-    assert league.take_snapshot(10) == Snapshot('main', 'main_10')
+    assert league.take_snapshot(10) == 'main_10'
     league.played(('main', 'main_10'), [WIN])
     assert league.take_snapshot(14) is None
-    assert league.take_snapshot(15) == Snapshot('main', 'main_15')
+    assert league.take_snapshot(15) == 'main_15'
     assert league.take_snapshot(20) is None  # main_15 was not beaten yet
     assert league.take_snapshot(25) is not None
 
@@ -144,7 +144,7 @@ def test_the_learner_s_progress_takes_snapshots() -> None:
     own = commander()
     assert own.update_learner_info('learn_1', {}, READY._replace(train_iter=9)) is None
     snapshot = own.update_learner_info('learn_1', {}, READY._replace(train_iter=11))
-    assert snapshot == Snapshot('main', 'main_11')
+    assert snapshot == 'main_11'
 
 
 def test_games_count_when_their_data_arrive_even_if_the_task_fails_afterwards() -> None:
