@@ -27,7 +27,7 @@ from rlframe.parallel.coordinator.coordinator import STATE_NAME, Coordinator
 from rlframe.parallel.roles import Crew
 from rlframe.parallel.transport.messages import MAX_TEXT, Collected
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part
+from rlframe.pipeline.build import LoopState, Part, TrainingRun
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import LaterHooks, given_hooks
 from rlframe.pipeline.reward_models import make_reward_models
@@ -114,7 +114,7 @@ INEXACT = 'the workers of parallel mode run at their own pace'
 """Why two parallel runs with the same seed differ."""
 
 
-class ParallelPipeline(HasGoal, CoordinatedRun):
+class ParallelPipeline(TrainingRun, CoordinatedRun):
     """Trains a policy by a coordinator in this process, and by collectors and a learner in others.
 
     The coordinator tells it what happens; it writes the metrics and the checkpoints.
@@ -135,6 +135,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         launches: bool = True,
         hooks: Any = (),
     ) -> None:
+        super().__init__()
         self._given_hooks = given_hooks(hooks, True, 'local')
         self.cfg = cfg
         self.loop = LoopState()
@@ -152,9 +153,8 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         # for each part, train iterations between the weights that acted and the newest
         self._behind: list[int] = []
         self._printed_at = 0
-        self._closers: list[Callable[[], object]] = []
         self._output = RunOutput(cfg, folder, resume)
-        self._closers.append(self._output.close)
+        self._closers.callback(self._output.close)
         try:
             self._setup(launches)
         except BaseException:
@@ -190,7 +190,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
             self.coordinator.server.check_joinable()
         if saved is not None and state is not None:
             self._restore(state, saved)
-        self._closers.append(self.coordinator.close)
+        self._closers.callback(self.coordinator.close)
         self.coordinator.start()
         self.crew = self._make_crew() if launches else None
         """The workers that this object started; None if it starts none."""
@@ -215,7 +215,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         self._later = LaterHooks(self, self._given_hooks)
         self.hooks = self._later.hooks
         """Hooks of the run."""
-        self._inexact = Inexactness()
         self._inexact.reasons.append(INEXACT)
         self.checkpoints = self._make_checkpoints(facts)
         """Saves and restores all parts of the run."""
@@ -250,7 +249,7 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
         launcher = kind(roles.worker_config(self.cfg, server), server, seats)
         grace = parallel.coordinator.worker_deadline
         crew = Crew(launcher, coordinator, parallel.max_restarts, parallel.restart_window, grace)
-        self._closers.append(crew.end)
+        self._closers.callback(crew.end)
         return crew
 
     # what the coordinator tells
@@ -346,11 +345,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def title(self) -> str:
         """The policy and its env, in words."""
         return f'{self.cfg.policy.type} on {self.factory.spec.name} in parallel'
-
-    @property
-    def exact(self) -> bool:
-        """Whether the run equals an uninterrupted one with the same seed: never."""
-        return False
 
     @property
     def finished(self) -> bool:
@@ -458,19 +452,6 @@ class ParallelPipeline(HasGoal, CoordinatedRun):
     def _save(self) -> None:
         self.checkpoints.save_latest(again=True)
         self._saved = self._counts()
-
-    def cleanup(self) -> None:
-        """Ends workers, closes port and files; may be called twice."""
-        closers = self._closers
-        self._closers = []
-        for close in reversed(closers):
-            close()
-
-    def __enter__(self) -> ParallelPipeline:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.cleanup()
 
 
 def _check_parallel(state: Mapping[str, Any], saved: OpenCheckpoint) -> None:

@@ -6,9 +6,9 @@ import copy
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from rlframe._version import __version__
 from rlframe.config.schema import ExperimentConfig
@@ -165,11 +165,15 @@ class LoopState:
             setattr(self, field.name, state[field.name])
 
 
-class HasGoal:
-    """A run that may end because an evaluation reached its goal."""
+class TrainingRun:
+    """What runs of serial and of parallel mode have in common: how they end, and what they close."""
 
     loop: LoopState
     """State of its loop."""
+
+    def __init__(self) -> None:
+        self._inexact = Inexactness()
+        self._closers = ExitStack()
 
     @property
     def stopped(self) -> bool:
@@ -185,6 +189,21 @@ class HasGoal:
     def solved(self) -> bool:
         """Whether an evaluation reached the stop value."""
         return self.stopped or self.past_goal
+
+    @property
+    def exact(self) -> bool:
+        """Whether the run equals, bit for bit, an uninterrupted run with the same seed."""
+        return not self._inexact.reasons
+
+    def cleanup(self) -> None:
+        """Ends workers, closes envs, logs and files, what was opened last first; may be called twice."""
+        self._closers.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.cleanup()
 
 
 def set_threads(cfg: ExperimentConfig) -> None:

@@ -12,7 +12,7 @@ from rlframe.config.rules import check_serial
 from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import count_of
 from rlframe.pipeline import build, memory_needs
-from rlframe.pipeline.build import HasGoal, Inexactness, LoopState, Part, collector_part
+from rlframe.pipeline.build import LoopState, Part, TrainingRun, collector_part
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.given_data import GivenData
 from rlframe.pipeline.hooks import given_hooks
@@ -44,7 +44,7 @@ class _EvaluationGivenUp(Exception):  # noqa: N818  a signal to the loop, which 
     """Aborts an evaluation because the run is to stop."""
 
 
-class SerialPipeline(HasGoal):
+class SerialPipeline(TrainingRun):
     """Trains a policy in this process, one round at a time.
 
     Config errors are raised before the run folder is created.
@@ -68,10 +68,9 @@ class SerialPipeline(HasGoal):
         clone_key: int | None = None,
         hooks: Any = (),
     ) -> None:
+        super().__init__()
         self._model = model
         self._given_hooks = given_hooks(hooks, False, cfg.policy.collect.collector.get('backend', 'local'))
-        self._closers: list[Callable[[], None]] = []
-        self._output: RunOutput | None = None
         try:
             self._set_up(cfg, folder, resume, clone_key)
         except BaseException:
@@ -101,7 +100,8 @@ class SerialPipeline(HasGoal):
         self._begun = False
         self._beat: Callable[[], None] | None = None  # while it runs: tells the stall detector of progress
         # checkpoint to resume from
-        output = self._output = RunOutput(cfg, folder, resume)
+        output = RunOutput(cfg, folder, resume)
+        self._closers.callback(output.close)
         saved = output.saved
         state = None if saved is None else saved.state()
         # envs, replay buffer and policy: what fails here leaves no run folder
@@ -110,10 +110,10 @@ class SerialPipeline(HasGoal):
         self.factory = build.make_factory(cfg)
         self.collection = build.collector_backend(cfg, self.factory)
         """Backend of the collector."""
-        self._closers.append(self.collection.close)
+        self._closers.callback(self.collection.close)
         self.replay = build.buffer_backend(cfg, self.factory)
         """Backend of the replay buffer."""
-        self._closers.append(self.replay.close)
+        self._closers.callback(self.replay.close)
         self._given = GivenData(cfg, self.factory.spec)
         self._facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.score, self.times.seconds)
         if saved is not None:
@@ -125,7 +125,7 @@ class SerialPipeline(HasGoal):
             build.load_network(self.policy, state, saved.manifest, cfg, str(saved.path))
         self.evaluation = build.evaluator_backend(cfg, self.factory)
         """Backend of the evaluator."""
-        self._closers.append(self.evaluation.close)
+        self._closers.callback(self.evaluation.close)
         memory_needs.check_memory(cfg, self.factory.spec, self.policy)
         self.reward_models = make_reward_models(cfg, self.policy, self.factory)
         """What the run pays for beside the env's reward; None if nothing."""
@@ -151,7 +151,7 @@ class SerialPipeline(HasGoal):
             learn = cfg.policy.learn
             self._batch_size, self._update_per_collect = learn.batch_size, learn.update_per_collect
         if (group := make_learners(cfg, self.policy)) is not None:
-            self._closers.append(group.close)
+            self._closers.callback(group.close)
         self.learner = build.make_learner(cfg, self.policy, group, progress=self.progress, **common)
         self.collector = self.collection.make_collector(cfg, self.policy, progress=self.progress, **common)
         self.evaluator = build.make_evaluator(cfg, self.evaluation, self.policy, self.factory.spec, **common)
@@ -165,8 +165,7 @@ class SerialPipeline(HasGoal):
         if cfg.policy.collect.get('record') is not None:
             self.record = Record(cfg, self.factory.spec, self.folder)
             self.collector.episode_recorder = self.record.recorder  # type: ignore[attr-defined]  # rules.py checks it
-            self._closers.append(self._finish_record)
-        self._inexact = Inexactness()
+            self._closers.callback(self._finish_record)
         self._inexact.note(self.collector.why_inexact)
         self.checkpoints = self._make_checkpoints()
         """Saves and restores all of these."""
@@ -205,11 +204,6 @@ class SerialPipeline(HasGoal):
     def title(self) -> str:
         """The policy and where its training samples come from, in words."""
         return f'{self.cfg.policy.type} on {self.collection.summary(self.cfg)}'
-
-    @property
-    def exact(self) -> bool:
-        """Whether the run equals, bit for bit, an uninterrupted run with the same seed."""
-        return not self._inexact.reasons
 
     @property
     def finished(self) -> bool:
@@ -485,20 +479,3 @@ class SerialPipeline(HasGoal):
     def _finish_record(self) -> None:
         assert self.record is not None
         self.record.finish(self.complete)
-
-    def cleanup(self) -> None:
-        """Closes envs, logs and files; may be called twice."""
-        closers = self._closers
-        self._closers = []
-        try:
-            for close in closers:
-                close()
-        finally:
-            if self._output is not None:
-                self._output.close()
-
-    def __enter__(self) -> SerialPipeline:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.cleanup()
