@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlframe.app.figure import check_drawing, check_picture_name, save_figure
-from rlframe.app.replayed import replay_problems
-from rlframe.app.reward_offset import reward_offset
 from rlframe.app.starting import env_factory
 from rlframe.data.columns import blocks, row_nbytes
 from rlframe.data.data_checks import actions_in, check_spec, columns_text, first_bad
@@ -19,8 +17,12 @@ from rlframe.data.formats import LIMIT, read_recording
 from rlframe.data.recording import FLAGS, Episodes, Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.display.text import row, space_text
+from rlframe.errors import EnvStartError
 from rlframe.scores import number_text
 from rlframe.utils.serialize import leaves
+
+if TYPE_CHECKING:
+    from rlframe.envs.base_env import EnvFactory
 
 BINS = 12
 """Bars of the histogram of returns."""
@@ -31,6 +33,16 @@ FINITE = ('obs', 'next_obs', 'action', 'reward')
 
 Problem = dict[str, Any]
 """``column``, ``row`` (the first one, or None), ``count`` of rows, and ``text``."""
+EPISODES, STEPS = 3, 1000
+"""Episodes that are replayed, and env steps of each, at most."""
+ROWS = 20_000
+"""Rows from which it is found whether rewards lie a row off."""
+WIDEST = 64
+"""Numbers of an observation and an action for that, at most: beyond, as with pictures, a linear fit says nothing."""
+FEW = 24
+"""Numbers of a row of which all products are looked at, and not only squares."""
+GAIN = 0.25
+"""Share of the variance of rewards by which another offset must explain more."""
 
 
 def inspect_data(
@@ -301,3 +313,117 @@ def _draw(episodes: Episodes, found: Mapping[str, Any], path: Path) -> None:
     axes.set_ylabel('episodes')
     axes.set_title(f'{Path(found["path"]).name}: {found["rows"]:,} env steps')
     save_figure(figure, [path], is_named=True)
+
+
+def replay_problems(
+    recording: Recording, factory: EnvFactory, episodes: Episodes
+) -> tuple[str, list[Problem]]:
+    """Replays some episodes.
+
+    Args:
+        recording: The data.
+        factory: Creates the env.
+        episodes: Its episodes.
+
+    Returns:
+        What was replayed, in words, and the problems that were found.
+    """
+    seeds = recording.facts.get('seeds')
+    if not seeds or factory.only_vector or len(seeds) != len(episodes.start):
+        return 'spaces fit; without the seeds of its episodes nothing can be replayed', []
+    try:
+        env = factory.create()
+    except Exception as error:
+        raise EnvStartError(f'the env cannot be created: {error}', where='--env') from error
+    problems = []
+    count = min(EPISODES, len(seeds))
+    for number in range(count):
+        problems += _replay(
+            recording, env, int(seeds[number]), int(episodes.start[number]), int(episodes.length[number])
+        )
+    env.close()
+    if problems:
+        return f'spaces fit, and of {count} episodes that were replayed some differ', problems[:1]
+    return f'spaces fit, and {count} episodes that were replayed from their seeds are the same', []
+
+
+def _replay(recording: Recording, env: Any, seed: int, start: int, length: int) -> list[Problem]:
+    """Returns the first difference between an episode and the env."""
+    length = min(length, STEPS)
+    columns = recording.columns
+    action, obs = columns['action'][start : start + length], columns['obs'][start : start + length]
+    reward = columns['reward'][start : start + length]
+    seen = env.reset(seed=seed)[0]
+    rewards = np.zeros(length)
+    for t in range(length):
+        if obs.dtype.names is None and not np.allclose(obs[t], seen, rtol=1e-4, atol=1e-5):
+            text = f'the env gives {np.asarray(seen).tolist()} there: another env, or another version'
+            return [_problem('obs', start + t, 1, text)]
+        seen, rewards[t], terminated, truncated, _ = env.step(action[t])
+        if terminated or truncated:
+            break
+    return _of_rewards(reward, rewards.astype(np.float32), start)
+
+
+def _of_rewards(reward: Array, rewards: Array, start: int) -> list[Problem]:
+    differs = ~np.isclose(reward, rewards, rtol=1e-4, atol=1e-5)
+    if not differs.any():
+        return []
+    first = int(differs.argmax())
+    text = f'the env gives {rewards[first]:g} there, not {reward[first]:g}'
+    if len(reward) > 2 and np.allclose(reward[1:], rewards[:-1], rtol=1e-4, atol=1e-5):
+        text = 'each is that of the row before: rewards lie a row too late'
+    elif len(reward) > 2 and np.allclose(reward[:-1], rewards[1:], rtol=1e-4, atol=1e-5):
+        text = 'each is that of the row after: rewards lie a row too early'
+    elif rewards[first] and np.allclose(
+        reward, rewards * (reward[first] / rewards[first]), rtol=1e-3, atol=1e-5
+    ):
+        text = f'each is {reward[first] / rewards[first]:.4g} times that of the env: another unit'
+    return [_problem('reward', start + first, 1, text)]
+
+
+def reward_offset(recording: Recording) -> int | None:
+    """Returns -1 or 1 if rewards follow much better from the row before or behind, else None.
+
+    A reward follows from the observation, the action and the next observation of its step; here by a ridge regression on these
+    and their products. Rewards that hardly vary, or that hardly change from row to row, tell nothing.
+    """
+    names = ('obs', 'action', 'next_obs', 'reward', 'episode')
+    if not {*names} <= recording.columns.keys():
+        return None
+    rows = {name: recording.columns[name][:ROWS] for name in names}
+    if any(rows[name].dtype.kind not in 'biuf' for name in names):
+        return None
+    parts = [rows[name].reshape(len(rows[name]), -1) for name in ('obs', 'action', 'next_obs')]
+    inputs = np.concatenate(parts, axis=1).astype(np.float64)
+    reward = rows['reward'].astype(np.float64)
+    if inputs.shape[1] > WIDEST or not np.isfinite(inputs).all() or not np.isfinite(reward).all():
+        return None
+    same = rows['episode'][1:] == rows['episode'][:-1]
+    if same.sum() < 4 * inputs.shape[1] or reward.std() < 1e-6:
+        return None
+    features = _features(inputs)
+    here = _explained(features[1:][same], reward[1:][same])
+    before = _explained(features[:-1][same], reward[1:][same])
+    behind = _explained(features[1:][same], reward[:-1][same])
+    best = max(before, behind)
+    if best < here + GAIN:
+        return None
+    return -1 if before >= behind else 1
+
+
+def _features(inputs: Array) -> Array:
+    scaled = (inputs - inputs.mean(0)) / np.maximum(inputs.std(0), 1e-6)
+    scaled = np.clip(scaled, -10, 10)
+    one, other = np.triu_indices(scaled.shape[1] if scaled.shape[1] <= FEW else 0)
+    products = scaled[:, one] * scaled[:, other] if len(one) else scaled**2
+    return np.concatenate([scaled, products, np.ones((len(scaled), 1))], axis=1)
+
+
+def _explained(features: Array, values: Array) -> float:
+    """Returns the share of the variance that a ridge regression explains on rows that it was not fitted to."""
+    half = np.arange(len(values)) % 2 == 0
+    left = features[half]
+    weights = np.linalg.solve(left.T @ left + 1e-3 * len(left) * np.eye(left.shape[1]), left.T @ values[half])
+    rest = values[~half] - features[~half] @ weights
+    return float(1 - rest.var() / max(values[~half].var(), 1e-12))

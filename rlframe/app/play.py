@@ -11,14 +11,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rlframe.app.play_game import play_game
-from rlframe.app.play_seat import seated
+from rlframe.app.play_game import Ask, Say, chosen, play_game
 from rlframe.app.scoring import Request, Score, played_config
+from rlframe.data.faces import EvalMode
+from rlframe.data.team import OWN, PRESENT
+from rlframe.data.timestep import Array, Batch, IntArray
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.team_env import Team
 from rlframe.errors import ConfigError, EnvStartError
 from rlframe.export.artifact import played_policy
 from rlframe.pipeline import build
+from rlframe.policy.parts.actions import mask_of
+from rlframe.registry import nearest
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import exact_text
 from rlframe.utils.seed import SCORE, env_seed, set_seed
@@ -56,7 +60,7 @@ def play_run(
     It plays ``fps`` env steps per second; None: as the env does it, and as fast as possible in text. An env that can neither
     open a window here nor draw text is summed up; of a team, without a window, a line says what each agent did and earned. In a
     game of two players, a person plays the other side and types the moves; see ``play_game``. In a team, a person may act for the
-    agent ``seat``; see ``play_seat``.
+    agent ``seat``; see ``seated``.
 
     Raises:
         ConfigError: If the checkpoint cannot be used, or the env cannot be shown as wished.
@@ -200,3 +204,61 @@ def _shown(value: Any) -> str:
     if array.size > 16:
         return f'{"x".join(map(str, array.shape))} in [{array.min():g}, {array.max():g}]'
     return np.array2string(array, precision=3, suppress_small=True, max_line_width=200).replace('\n', '')
+
+
+def seated(mode: EvalMode, env: Any, agent: str, say: Say, ask: Ask) -> EvalMode:
+    """Returns a policy for one env in which a person acts for one agent.
+
+    Args:
+        mode: Acts for all others.
+        env: The env, with its wrappers.
+        agent: Name or number of the agent.
+        say: Shows lines of text.
+        ask: Returns the answer of the person to a prompt.
+
+    Raises:
+        ConfigError: If the env is no team, has no such agent, or its actions have no numbers.
+    """
+    seat = _seat_of(env, agent)
+    space = env.action_space
+    count = int(space.nvec[seat])
+    first = int(space.start[seat])
+    name = env.unwrapped.agents[seat]
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        found: Batch = mode.forward(obs, env_id, **settings)
+        if not obs[PRESENT][0, seat]:
+            return found
+        masks = mask_of(obs)
+        mask = np.ones(count, np.bool_) if masks is None else masks[0].reshape(len(space.nvec), -1)[seat]
+        action = found['action'].copy()
+        action[0, seat] = chosen(obs[OWN][0, seat], mask, first, say, ask, f'{name} sees ')
+        return found.replace(action=action)
+
+    return mode._replace(forward=forward)
+
+
+def _seat_of(env: Any, agent: str) -> int:
+    """Returns the number of an agent."""
+    where = '--seat'
+    if not isinstance(env.unwrapped, Team):
+        raise ConfigError('a person takes the seat of an agent of a team', where=where, got=agent)
+    names = env.unwrapped.agents
+    if not hasattr(env.action_space, 'nvec'):
+        raise ConfigError(
+            'a person types actions that have numbers',
+            where=where,
+            got=repr(env.action_space),
+            expected='Discrete ones',
+        )
+    if agent.isdecimal() and int(agent) < len(names):
+        return int(agent)
+    if agent not in names:
+        raise ConfigError(
+            'the team has no such agent',
+            where=where,
+            got=agent,
+            expected=f'{", ".join(names)}, or 0 to {len(names) - 1}',
+            remedy=nearest(agent, names).strip(),
+        )
+    return int(names.index(agent))

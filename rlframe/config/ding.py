@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from rlframe.config import ding_convert, ding_table, ding_teams
 from rlframe.config.components import MISSING, full_key, plain_type, section_at
 from rlframe.config.ding_convert import SYSTEM, Change, Draft
-from rlframe.config.ding_data import recorded_data
-from rlframe.config.ding_demos import DEMONSTRATED, demonstrations, imitator
+from rlframe.config.ding_data import DEMONSTRATED, demonstrations, imitator, recorded_data
 from rlframe.config.ding_reward import COUNTERPARTS, reward_model, type_of
 from rlframe.config.rules import EXPERT
 from rlframe.config.schema import ALL_COMPONENTS, REWARD_MODELS, Tree

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import gymnasium
@@ -13,7 +14,6 @@ from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, mask_part
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, REWARDS, STATE, of_all
 from rlframe.data.timestep import Array
 from rlframe.envs.agents import Running, Turns, columns_of, has_mask_in_info, is_in_turns, make_any
-from rlframe.envs.caption import with_caption
 from rlframe.envs.padded_game import PaddedGame, spaces_of
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.utils.seed import generator_of
@@ -32,6 +32,8 @@ SHOWN = ('render_modes', 'render_fps')
 """What a game says of its pictures."""
 TEAM_REWARDS = ('sum', 'mean')
 """How the rewards of agents become that of the team."""
+LINE, MARGIN, LEAST = 14, 4, 320
+"""Height of a line of text, the space around lines, and the least width of a picture with a caption, in pixels."""
 
 
 class Team(Env):
@@ -395,3 +397,27 @@ def check_cooperation(running: Running, action: Any, name: str) -> None:
             break
     if earned and all(abs(each.sum()) < 1e-9 * np.abs(each).sum() for each in earned):
         raise competing(name, f'rewards {earned[0].tolist()}', isinstance(running, Turns))
+
+
+def with_caption(picture: Array, lines: Sequence[str]) -> Array:
+    """Returns a picture with black lines on white below it; one that is too narrow gets white on its right.
+
+    Args:
+        picture: uint8 [H, W, 3].
+        lines: The lines, from the top.
+
+    Returns:
+        uint8; without pillow, which films need, the picture itself.
+    """
+    try:
+        from PIL import Image, ImageDraw
+    except ImportError:
+        return picture
+    height, width = picture.shape[:2]
+    strip = Image.new('RGB', (max(width, LEAST), LINE * len(lines) + 2 * MARGIN), 'white')
+    draw = ImageDraw.Draw(strip)
+    for number, line in enumerate(lines):
+        draw.text((MARGIN, MARGIN + LINE * number), line, 'black')
+    wide = np.full((height, strip.width, 3), 255, np.uint8)
+    wide[:, :width] = picture[:, :, :3]
+    return np.concatenate([wide, np.asarray(strip)])

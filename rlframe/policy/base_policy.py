@@ -14,11 +14,11 @@ from rlframe.data.staging import Staging
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.policy.parts import faces
-from rlframe.policy.parts.acting import ActingState
 from rlframe.policy.parts.actions import ActionMap, distribution_of, is_own, without_forbidden
 from rlframe.policy.parts.compiled import TrainStep, resolve_device
 from rlframe.policy.parts.demos import IS_DEMO, marks_of
 from rlframe.policy.parts.ding_names import DingNames
+from rlframe.policy.parts.faces import ActingState
 from rlframe.policy.parts.fit import (
     check_critic_obs,
     check_fit,

@@ -15,11 +15,13 @@ from rlframe.errors import CheckpointMismatchError
 from rlframe.policy.parts.actions import obeying
 from rlframe.policy.parts.ding_form import in_own_form
 from rlframe.policy.parts.fit import learning_parts
+from rlframe.policy.parts.normalize import Normalizer
 from rlframe.policy.parts.random_policy import random_collect_mode
 from rlframe.policy.parts.sequences import keeping_rows
 from rlframe.run.checkpoint_tree import compare_states
 from rlframe.utils.lazy import torch
-from rlframe.utils.schema import NETWORK, part_of
+from rlframe.utils.schema import DICT, GENERATOR, NETWORK, TENSOR, check_state, part_of
+from rlframe.utils.seed import restore_generator
 
 if TYPE_CHECKING:
     from rlframe.policy.update import Update
@@ -231,3 +233,35 @@ def load_model(policy: Any, state: Mapping[str, Any]) -> None:
 
 def _nothing(env_id: IntArray | None = None) -> None:
     """Resets what learning keeps of episodes: nothing."""
+
+
+class ActingState:
+    """The state of acting, as a part of the state of a policy.
+
+    Layers of the network draw from ``generator``; None: they do not draw.
+    """
+
+    def __init__(
+        self, normalizer: Normalizer, rng: np.random.Generator, generator: torch.Generator | None
+    ) -> None:
+        self._normalizer, self._rng, self._generator = normalizer, rng, generator
+        self.parts: dict[str, Any] = {}
+        """What is kept of running episodes by name, with ``state_dict`` and ``load_state_dict``: recurrent states, noise."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns a copy of it."""
+        state = {**self._normalizer.state_dict(running=True), 'rng': self._rng.bit_generator.state}
+        if self._generator is not None:
+            state['generator'] = self._generator.get_state()
+        return state | {name: own.state_dict() for name, own in self.parts.items()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from ``state_dict()``."""
+        check_state(state, {'rng': GENERATOR} | dict.fromkeys(self.parts, DICT))
+        self._normalizer.load_state_dict(state)
+        self._rng.bit_generator.state = state['rng']
+        if self._generator is not None:
+            check_state(state, {'generator': TENSOR})
+            restore_generator(self._generator, state['generator'])
+        for name, own in self.parts.items():
+            own.load_state_dict(state[name])

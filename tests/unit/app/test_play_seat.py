@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from error_texts import raises
 
-from rlframe.app.play_seat import seated
+from rlframe.app.play import seated
 from rlframe.data.faces import EvalMode
 from rlframe.data.timestep import Batch
 from rlframe.envs import BaseEnvManager

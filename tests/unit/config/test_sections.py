@@ -29,7 +29,6 @@ TRANSLATES = (
     'ding_data.py',
     'ding_reward.py',
     'ding_teams.py',
-    'ding_demos.py',
     'ding_draft.py',
     'ding.py',
     'option_names.py',
