@@ -30,6 +30,7 @@ MOST_RETURNS = 10_000
 """Returns that the information about a task lists at most, the last ones."""
 RESULTS = {'win': 'wins', 'draw': 'draws', 'loss': 'losses'}
 """Words for the result of a game in ``game_result``."""
+AT_RANDOM, EVALUATE = 'collect_at_random', 'evaluate'
 
 
 class TaskLog:
@@ -94,9 +95,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not np.isfinite(value):
         return None
     return value if isinstance(value, bool | int | float) else str(value)[:100]
-
-
-AT_RANDOM, EVALUATE = 'collect_at_random', 'evaluate'
 
 
 class Evaluation(NamedTuple):

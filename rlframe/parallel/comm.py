@@ -24,6 +24,9 @@ from rlframe.registry import (
 from rlframe.remote.payload import unpack
 from rlframe.utils.field import option
 
+PARTS = 19
+"""Parts of fake data in a task."""
+
 
 def create_parallel_collector(cfg: Mapping[str, Any] | str, **kwargs: Any) -> BaseParallelCollector:
     """Builds the parallel collector named by ``cfg``, or by ``cfg.type``, by default ``zergling``.
@@ -110,10 +113,6 @@ class FlaskFileSystemCollector(_OverHTTP, BaseCommCollector):
     def send_stepdata(self, path: str, stepdata: Any) -> None:  # type: ignore[override]  # the public signature
         """Takes the training data of the next ``send_metadata``, which sends both in one request; ``path`` is not used."""
         super().send_stepdata(stepdata)
-
-
-PARTS = 19
-"""Parts of fake data in a task."""
 
 
 @COMM_COLLECTOR_REGISTRY.register('naive')

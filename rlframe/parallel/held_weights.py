@@ -13,6 +13,9 @@ from rlframe.parallel.transport.messages import Weights
 from rlframe.utils.every import seconds
 from rlframe.utils.field import Section, option
 
+PAUSE = 0.02
+"""Seconds between two questions for weights that are not available yet."""
+
 
 class ParallelCollectorConfig(Section):
     """Options of every parallel collector."""
@@ -35,10 +38,6 @@ class ParallelCollectorConfig(Section):
     weights_timeout: float = seconds(
         60.0, 'longest wait for the weights that a task requires; then it is abandoned'
     )
-
-
-PAUSE = 0.02
-"""Seconds between two questions for weights that are not available yet."""
 
 
 class Held(NamedTuple):

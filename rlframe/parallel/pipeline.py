@@ -55,6 +55,12 @@ logger = logging.getLogger('rlframe.evaluator')
 
 PRINT_FREQ = 100
 """Train iterations between two records of the collectors, if the config has no ``collect_print_freq``."""
+DISMISS_SECONDS = 5.0
+"""Seconds that workers from elsewhere get to leave after an error."""
+TICK = 0.05
+"""Seconds between two looks at the workers."""
+INEXACT = 'the workers of parallel mode run at their own pace'
+"""Why two parallel runs with the same seed differ."""
 
 
 def parallel_pipeline(
@@ -104,14 +110,6 @@ def parallel_pipeline(
         if pipeline.policy_state is not None:
             policy.learn_mode.load_state_dict(pipeline.policy_state)
         return policy
-
-
-DISMISS_SECONDS = 5.0
-"""Seconds that workers from elsewhere get to leave after an error."""
-TICK = 0.05
-"""Seconds between two looks at the workers."""
-INEXACT = 'the workers of parallel mode run at their own pace'
-"""Why two parallel runs with the same seed differ."""
 
 
 class ParallelPipeline(TrainingRun, CoordinatedRun):

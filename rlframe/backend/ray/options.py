@@ -43,6 +43,12 @@ is_plain_init = allowed(
     log_to_driver=is_number,
 )
 """Tells whether arguments of ``ray.init`` are amounts only."""
+ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
+"""Options of Ray's actors that would break guarantees of rlframe."""
+BUFFER = 'policy.other.replay_buffer'
+"""Section of the replay buffer."""
+INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'
+"""Those of ``RAY_OPTIONS`` that are about the server that acts for all collectors."""
 
 
 def are_plain_actors(configs: Any) -> bool:
@@ -74,10 +80,6 @@ RAY_INIT: dict[str, Any] = option(
     harmless=is_plain_init,
 )
 """The option ``ray_init_config`` of everything that starts Ray."""
-
-
-ONLY_OURS = ('max_restarts', 'max_task_retries', 'max_concurrency', 'name', 'lifetime', 'num_returns')
-"""Options of Ray's actors that would break guarantees of rlframe."""
 
 
 def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
@@ -175,12 +177,8 @@ class ShardsConfig(StartConfig, RayConfig):
     remote_config: dict[str, Any] = resources('resources of a shard, such as num_cpus (0) and memory')
 
 
-BUFFER = 'policy.other.replay_buffer'
-"""Section of the replay buffer."""
 RAY_OPTIONS, EVALUATOR_OPTIONS = fields_of(ActorsConfig), fields_of(ActorConfig)
 SHARD_OPTIONS = fields_of(ShardsConfig)
-INFERENCE_OPTIONS = 'inference_batch', 'inference_timeout', 'inference_remote_config'
-"""Those of ``RAY_OPTIONS`` that are about the server that acts for all collectors."""
 
 
 def remote_config_of(given: Any, rank: int) -> dict[str, Any]:

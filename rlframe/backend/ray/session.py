@@ -23,6 +23,19 @@ from rlframe.utils.lazy import LazyModule
 
 PROBE_SECONDS = 2.0
 """Longest wait for an answer at the port of a cluster."""
+ray = LazyModule('ray')
+COLOUR = r'\[[0-9;]*m'
+LONGEST_CAUSE = 400
+"""Maximum length of a line about a lost actor, as Ray adds advice for every case."""
+logger = logging.getLogger('rlframe.ray')
+Resources = Mapping[str, float]
+"""Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
+FREE_SECONDS = 5.0
+"""Longest wait for resources to become free: those of an actor do so about a second after its end."""
+STORE_BYTES = 2 * 2**30
+"""Default limit for the object store of a Ray that is started here."""
+REMEDY = 'Is there enough memory? Do the envs answer? The log files of the Ray session say more.'
+"""What to do about losses of actors."""
 
 
 def probe(address: str, where: str) -> None:
@@ -57,13 +70,6 @@ def probe(address: str, where: str) -> None:
         ) from error
 
 
-ray = LazyModule('ray')
-
-COLOUR = r'\[[0-9;]*m'
-LONGEST_CAUSE = 400
-"""Maximum length of a line about a lost actor, as Ray adds advice for every case."""
-
-
 def cause_of(error: Exception) -> str:
     """Returns the cause of a loss in Ray's words: the signal in the worker's log, the first and the last line of the message."""
     lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
@@ -80,19 +86,6 @@ def _signal_of(lines: Sequence[str]) -> list[str]:
     text = '\n'.join(path.read_text(encoding='utf-8', errors='replace') for path in logs)
     found = re.search(r'\*\*\* (SIG\w+) received', text)
     return [f'ended by {found[1]}.' if found else 'it exited, or was killed: its log has no signal.']
-
-
-logger = logging.getLogger('rlframe.ray')
-
-Resources = Mapping[str, float]
-"""Amounts under Ray's names of them: ``{'CPU': 1.0, 'GPU': 0.0}``."""
-
-FREE_SECONDS = 5.0
-"""Longest wait for resources to become free: those of an actor do so about a second after its end."""
-STORE_BYTES = 2 * 2**30
-"""Default limit for the object store of a Ray that is started here."""
-REMEDY = 'Is there enough memory? Do the envs answer? The log files of the Ray session say more.'
-"""What to do about losses of actors."""
 
 
 class _Ours:

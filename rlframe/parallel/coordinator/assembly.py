@@ -26,6 +26,12 @@ from rlframe.utils.field import fields_of
 from rlframe.utils.schema import COUNT, LIST, Kind, Schema, check_state, list_of
 from rlframe.utils.seed import component_rng
 
+PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
+STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT, 'stale': COUNT}
+ADDRESS = ('host', 'port')
+"""Options of a server beside those of its section ``transport``."""
+STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
+
 
 class CoordinatedRun:
     """A run without a budget, which writes nothing; a subclass does."""
@@ -56,10 +62,6 @@ class Version(NamedTuple):
     """Train iterations that they contain."""
     weights: Any
     """Tree of arrays, which nobody changes."""
-
-
-PART = Kind('rows, data and extras of a part', lambda v: LIST.fits(v) and len(v) == 3 and COUNT.fits(v[0]))
-STATE: Schema = {'fresh': list_of(PART), 'owed': COUNT, 'learned': COUNT, 'stale': COUNT}
 
 
 class TrainingData:
@@ -180,11 +182,6 @@ class TrainingData:
         if self.buffer is None:
             self.learned = self.owed - len(self._fresh)
         self.given = self.learned
-
-
-ADDRESS = ('host', 'port')
-"""Options of a server beside those of its section ``transport``."""
-STOP_VALUE = ('policy.eval.evaluator.stop_value', 'env.stop_value')
 
 
 def options_of(cfg: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,8 @@ MAIN = 'main'
 """Name of the policy that is trained, and of its data."""
 RANDOM_PLAYER = 'random'
 """Name of the policy that chooses legal actions at random; it has no weights."""
+SECTION = 'policy.other.commander'
+"""Section of a config with the options of the commander."""
 
 
 class Situation(NamedTuple):
@@ -59,10 +61,6 @@ class Running(NamedTuple):
     """Parts of its data that arrived."""
     train_iter: int
     """Train iterations when the task was given."""
-
-
-SECTION = 'policy.other.commander'
-"""Section of a config with the options of the commander."""
 
 
 class ParallelCommanderConfig(Section):

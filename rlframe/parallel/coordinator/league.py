@@ -22,6 +22,9 @@ WIN, DRAW, LOSS = 1.0, 0.5, 0.0
 """Results of a game, as its score for one of its players."""
 RESULTS = {'wins': WIN, 'draws': DRAW, 'losses': LOSS, 'win': WIN, 'draw': DRAW, 'loss': LOSS}
 """Words for results, in the facts about a task and about one of its parts."""
+LEVELS = ('random', 'half', 'hardest')
+"""Opponents of evaluations, by rising difficulty."""
+LEVEL = schema.Kind(f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS))
 
 
 class Payoff:
@@ -118,11 +121,6 @@ def results_in(facts: Mapping[str, Any]) -> list[float]:
             expected="a list of 'wins', 'draws' and 'losses' of the first policy",
         )
     return [RESULTS[str(word)] for word in words]
-
-
-LEVELS = ('random', 'half', 'hardest')
-"""Opponents of evaluations, by rising difficulty."""
-LEVEL = schema.Kind(f'an int from 0 to {len(LEVELS) - 1}', lambda v: COUNT.fits(v) and v < len(LEVELS))
 
 
 class Shares(Section):

@@ -23,6 +23,15 @@ from rlframe.registry import PARALLEL_COMMANDER_REGISTRY
 from rlframe.utils.field import option
 from rlframe.utils.schema import COUNT, FINITE, FLAG, INT, NUMBER, Schema, check_state, part
 
+STATE: Schema = {
+    'latest': NUMBER,
+    'best': NUMBER,
+    'is_best': FLAG,
+    'has_filled': FLAG,
+    'has_learner': FLAG,
+    'evaluated_last': {'due_iter': INT, 'due_seconds': FINITE, 'due_envstep?': INT, 'train_iter': INT},
+}
+
 
 class Evaluated(NamedTuple):
     """When the last evaluation began."""
@@ -193,16 +202,6 @@ class SoloCommander(BaseParallelCommander):
         self.latest, self.best, self.is_best = state['latest'], state['best'], state['is_best']
         self._has_filled, self._has_learner = state['has_filled'], state['has_learner']
         self._evaluated_last = Evaluated(**state['evaluated_last'])
-
-
-STATE: Schema = {
-    'latest': NUMBER,
-    'best': NUMBER,
-    'is_best': FLAG,
-    'has_filled': FLAG,
-    'has_learner': FLAG,
-    'evaluated_last': {'due_iter': INT, 'due_seconds': FINITE, 'due_envstep?': INT, 'train_iter': INT},
-}
 
 
 def score_in(facts: Mapping[str, Any]) -> float:

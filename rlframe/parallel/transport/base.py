@@ -25,6 +25,31 @@ from rlframe.utils import schema
 from rlframe.utils.field import Configurable
 from rlframe.utils.schema import COUNT, FLAG, Kind, Schema
 
+PROTOCOL = 1
+"""Version of the messages; roles of different versions refuse each other."""
+MOST_AT_ONCE = 64
+"""Requests of one connection that may wait for their replies at the same time."""
+_MOST = 2**53
+"""Largest number that every JSON reader keeps exactly."""
+HEAD: Mapping[str, Schema] = {
+    'sender': MAYBE_NAME,
+    'seq': Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST),
+    'has_payload': FLAG,
+    'session': MAYBE_NAME,
+    'lane': Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE),
+}
+"""Schemas of the fields of an ``Envelope``, but the message."""
+ENVELOPE: Mapping[str, Schema] = {
+    'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
+    'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
+    **HEAD,
+    'fields': schema.DICT,
+}
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two attempts: each pause is twice the one before."""
+TIMEOUT = 30.0
+"""Seconds that a request is repeated, if its sender does not say for how long."""
+
 
 def joined(data: Any, extras: Mapping[str, Any]) -> Any:
     """Returns the payload of data and extras: the data alone if there are none."""
@@ -51,14 +76,6 @@ def batches_of(data: Any, count: int) -> list[Any]:
     return [data[rows] for rows in np.array_split(np.arange(len(data)), count)]
 
 
-PROTOCOL = 1
-"""Version of the messages; roles of different versions refuse each other."""
-MOST_AT_ONCE = 64
-"""Requests of one connection that may wait for their replies at the same time."""
-_MOST = 2**53
-"""Largest number that every JSON reader keeps exactly."""
-
-
 @dataclasses.dataclass(frozen=True)
 class Envelope:
     """A message with its sender and its number.
@@ -78,22 +95,6 @@ class Envelope:
     """Random name of the worker's connection, which replies are kept under; empty in a reply."""
     lane: int = 0
     """Lane of the request: the replies to all earlier ones on it have arrived, or nobody waits for them."""
-
-
-HEAD: Mapping[str, Schema] = {
-    'sender': MAYBE_NAME,
-    'seq': Kind(f'an int in [0, {_MOST}]', lambda v: COUNT.fits(v) and v <= _MOST),
-    'has_payload': FLAG,
-    'session': MAYBE_NAME,
-    'lane': Kind(f'an int below {MOST_AT_ONCE}', lambda v: COUNT.fits(v) and v < MOST_AT_ONCE),
-}
-"""Schemas of the fields of an ``Envelope``, but the message."""
-ENVELOPE: Mapping[str, Schema] = {
-    'protocol': Kind(str(PROTOCOL), lambda v: v == PROTOCOL and not isinstance(v, bool)),
-    'kind': Kind(f'one of {sorted(KINDS)}', lambda v: isinstance(v, str) and v in KINDS),
-    **HEAD,
-    'fields': schema.DICT,
-}
 
 
 def encode(envelope: Envelope) -> dict[str, Any]:
@@ -145,12 +146,6 @@ Handler = Callable[[Envelope, Any], Reply]
 
 It may raise: ``MessageError`` if it refuses the request, any other ``RLFrameError`` if the worker has to end.
 """
-
-
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two attempts: each pause is twice the one before."""
-TIMEOUT = 30.0
-"""Seconds that a request is repeated, if its sender does not say for how long."""
 
 
 class Transport(Configurable):

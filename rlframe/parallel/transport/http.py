@@ -45,6 +45,14 @@ PAYLOAD_HEADER = 'RLFrame-Payload'
 """Header with the bytes of the payload, which follows the message in the same body."""
 LOCAL = ('127.0.0.1', 'localhost', '::1')
 """Hosts that are reached from this machine only."""
+IDLE_SECONDS = 10.0
+"""Seconds after which a connection is closed over which nothing comes."""
+MOST_ANSWER = 8 * 2**20
+"""Bytes of the longest message of an answer that is read."""
+ATTEMPT_SECONDS, PAYLOAD_SECONDS = 1.0, 3.0
+"""How long an attempt waits for the network before the request is repeated, without and with a payload."""
+PIECE = 2**20
+"""Bytes that are sent at a time, each within the time of an attempt."""
 
 
 class HTTPConfig(Section):
@@ -126,9 +134,6 @@ def from_line(line: bytes) -> Envelope:
 
 
 # the coordinator's end
-
-IDLE_SECONDS = 10.0
-"""Seconds after which a connection is closed over which nothing comes."""
 
 
 class _Requests(BaseHTTPRequestHandler):
@@ -354,13 +359,6 @@ def packed(payload: Any, most: int) -> list[Any]:
 
 
 # a worker's end
-
-MOST_ANSWER = 8 * 2**20
-"""Bytes of the longest message of an answer that is read."""
-ATTEMPT_SECONDS, PAYLOAD_SECONDS = 1.0, 3.0
-"""How long an attempt waits for the network before the request is repeated, without and with a payload."""
-PIECE = 2**20
-"""Bytes that are sent at a time, each within the time of an attempt."""
 
 
 @TRANSPORT_REGISTRY.register('flask_fs')
