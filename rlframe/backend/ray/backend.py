@@ -16,7 +16,6 @@ from rlframe.backend.ray.options import (
     INFERENCE_OPTIONS,
     RAY_OPTIONS,
     SHARD_OPTIONS,
-    check_ray_options,
     remote_config_of,
 )
 from rlframe.backend.ray.session import REMEDY, actor_resources, check_installed, is_one_machine
@@ -38,10 +37,14 @@ UNSHARED = {'max_use': math.inf, 'max_staleness': math.inf}
 def collector_errors(known: Known) -> list[ConfigError]:
     """Returns the mistakes of a config that collects in actors."""
     given = {name: known[f'{COLLECTOR}.{name}'] for name in RAY_OPTIONS if f'{COLLECTOR}.{name}' in known}
-    errors = check_ray_options(given) if len(given) == len(RAY_OPTIONS) else []
-    for error in errors:
-        error.where = f'{COLLECTOR}.{error.where}'
-    return [*errors, *server_errors(known, given), *worker_errors(known)]
+    errors = [*server_errors(known, given), *worker_errors(known)]
+    configs = given.get('remote_configs')
+    count = given.get('num_collectors')
+    if isinstance(configs, list | tuple) and count not in (None, len(configs)):
+        text = f'remote_configs has {len(configs)} entries, num_collectors is {count}'
+        remedy = 'Give one dict for all actors, or a list with one for each.'
+        errors.insert(0, ConfigError(text, where=f'{COLLECTOR}.remote_configs', remedy=remedy))
+    return errors
 
 
 def server_errors(known: Known, given: Mapping[str, Any]) -> list[ConfigError]:

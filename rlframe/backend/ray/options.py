@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlframe.backend.options import LaterConfig, StartConfig, WorkersConfig
-from rlframe.errors import ConfigError
 from rlframe.registry import nearest
 from rlframe.utils.every import seconds
 from rlframe.utils.field import (
@@ -80,20 +79,6 @@ RAY_INIT: dict[str, Any] = option(
     harmless=is_plain_init,
 )
 """The option ``ray_init_config`` of everything that starts Ray."""
-
-
-def check_ray_options(cfg: Mapping[str, Any]) -> list[ConfigError]:
-    """Returns the mistakes in combinations of options."""
-    given = cfg['remote_configs']
-    if not isinstance(given, list | tuple) or len(given) == cfg['num_collectors']:
-        return []
-    return [
-        ConfigError(
-            f'remote_configs has {len(given)} entries, num_collectors is {cfg["num_collectors"]}',
-            where='remote_configs',
-            remedy='Give one dict for all actors, or a list with one for each.',
-        )
-    ]
 
 
 def _check_actors(configs: Any) -> str:

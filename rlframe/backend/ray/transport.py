@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from rlframe.backend.ray.options import RAY_INIT
@@ -22,17 +21,10 @@ class RayServerConfig(ServerConfig):
 
 
 class RayServer(HTTPServer):
-    """Takes messages at the address by which the other nodes of a cluster reach this one.
-
-    Args:
-        cfg: Options.
-    """
+    """Takes messages at the address by which the other nodes of a cluster reach this one."""
 
     _cfg: RayServerConfig
-
-    def __init__(self, cfg: Mapping[str, Any] | None = None) -> None:
-        super().__init__(cfg)
-        self._session: RaySession | None = None
+    _session: RaySession | None = None
 
     def start(self, handler: Handler) -> None:
         """Starts Ray if it does not run yet, and begins to answer.

@@ -269,8 +269,8 @@ class HTTPServer(Server):
         super().__init__(cfg)
         self._host = self._cfg.host
         given = token_of(self._cfg)
-        self.token = given or secrets.token_hex(16)
         self._is_given = given != ''
+        self.token = given or secrets.token_hex(16)
         """What ``Authorization: Bearer`` must say."""
         self.most_message, self.most_payload = self._cfg.max_body, self._cfg.max_payload_bytes
         """Bytes of the largest message and of the largest payload."""
