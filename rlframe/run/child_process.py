@@ -22,6 +22,30 @@ from rlframe.utils.field import Field
 
 PARENT_CHECK_SECONDS = 0.5
 """Seconds between two checks whether the parent is alive."""
+BOOT = """
+import sys
+sys.path[:] = {path!r}
+from rlframe.run.child_process import prepare
+prepare({lifeline}, {parent})
+from {module} import main
+main(*{arguments!r})
+"""
+"""The program of a child, which reads its data from stdin."""
+KILL_SECONDS = 20.0
+"""Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
+READ_SECONDS = 5.0
+"""Seconds to wait for the last output of a process that has ended, which others may hold open."""
+LAST_LINES = 5
+"""Lines of a child's output that are kept, to explain its end."""
+STALL_TIMEOUT = Field(
+    300.0,
+    type=(float, type(None)),
+    range='(0, inf)',
+    unit='seconds',
+    doc='time without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
+    may_change=True,
+)
+"""Option of a run."""
 
 
 def die_with_parent(lifeline: int, parent: int) -> None:
@@ -45,23 +69,6 @@ def die_with_parent(lifeline: int, parent: int) -> None:
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=look, name='parent', daemon=True).start()
-
-
-BOOT = """
-import sys
-sys.path[:] = {path!r}
-from rlframe.run.child_process import prepare
-prepare({lifeline}, {parent})
-from {module} import main
-main(*{arguments!r})
-"""
-"""The program of a child, which reads its data from stdin."""
-KILL_SECONDS = 20.0
-"""Maximum seconds to wait for a killed process, which ends as soon as a busy machine lets it run."""
-READ_SECONDS = 5.0
-"""Seconds to wait for the last output of a process that has ended, which others may hold open."""
-LAST_LINES = 5
-"""Lines of a child's output that are kept, to explain its end."""
 
 
 def killed_by(number: int) -> str:
@@ -197,17 +204,6 @@ def prepare(lifeline: int, parent: int) -> None:
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # an env may print while in the background of a terminal
     os.set_inheritable(lifeline, False)
     die_with_parent(lifeline, parent)
-
-
-STALL_TIMEOUT = Field(
-    300.0,
-    type=(float, type(None)),
-    range='(0, inf)',
-    unit='seconds',
-    doc='time without progress after which the stacks of all threads are printed to stderr, and a trial of Ray Tune fails; None: never',
-    may_change=True,
-)
-"""Option of a run."""
 
 
 class StallDetector:
