@@ -64,7 +64,6 @@ class EnvWorker(Worker):
 
     @answers
     def launch(self) -> Facts:
-        """Creates the parts."""
         self._parts = self._made()
         return Facts(self._parts.env.env_num, os.getpid())
 

@@ -263,7 +263,6 @@ class LearnerWorker(Worker):
 
     @answers
     def launch(self) -> int:
-        """Creates the policy."""
         self._parts = self._made()
         import torch.distributed  # noqa: F401  # it takes seconds, and then all connect at once
 

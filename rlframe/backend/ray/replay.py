@@ -110,7 +110,6 @@ class ShardWorker(Worker):
 
     @answers
     def launch(self) -> Facts:
-        """Creates the buffer."""
         self._parts = self._made()
         return Facts(0, os.getpid())
 

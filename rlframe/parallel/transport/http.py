@@ -309,7 +309,6 @@ class HTTPServer(Server):
             )
 
     def worker_options(self) -> dict[str, Any]:
-        """Returns the options of the transport that a worker needs to connect."""
         return {'token': self.token, 'max_payload_bytes': self._cfg.max_payload_bytes}
 
     def connect(self, cfg: Mapping[str, Any] | None = None) -> Transport:
