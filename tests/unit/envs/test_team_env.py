@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agent_games import Crowd, Meeting
+from agent_games import Crowd, Different, Meeting
 from error_texts import raises
 from gymnasium import spaces
 
