@@ -35,8 +35,6 @@ OVERLAP: int = option(
     may_change=True,
 )
 """Option ``overlap`` of every collector."""
-
-
 INFERENCE = 'policy.collect.inference'
 """Option that says where the network acts."""
 

@@ -9,6 +9,7 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,26 +68,14 @@ class Order(NamedTuple):
     args: tuple[Any, ...] = ()
 
 
-class MakeShard:
-    """Creates the buffer of a shard in its actor.
-
-    Args:
-        section: Options of the whole replay buffer.
-        goals: How goals are rewarded; None without hindsight.
-    """
-
-    def __init__(self, section: Mapping[str, Any], goals: Any = None) -> None:
-        self._goals = goals
-        self._kind = BUFFER_REGISTRY.get_cls(section)
-        self._sizes = capacities(section['replay_buffer_size'], section['num_shards'])
-        self._section = without_backend_options(to_plain(section), SHARD_OPTIONS)
-
-    def __call__(self, rank: int, incarnation: int) -> IBuffer:
-        """Creates the buffer, which draws nothing itself."""
-        buffer: IBuffer = self._kind({**self._section, 'replay_buffer_size': self._sizes[rank]})
-        if self._goals is not None:
-            buffer.hindsight.goals = self._goals  # type: ignore[attr-defined]  # the config was checked: it has hindsight
-        return buffer
+def _make_shard(
+    kind: Any, options: Mapping[str, Any], sizes: Sequence[int], goals: Any, rank: int, incarnation: int
+) -> IBuffer:
+    """Creates the buffer of a shard in its actor, which draws nothing itself; ``goals`` are None without hindsight."""
+    buffer: IBuffer = kind({**options, 'replay_buffer_size': sizes[rank]})
+    if goals is not None:
+        buffer.hindsight.goals = goals  # type: ignore[attr-defined]  # the config was checked: it has hindsight
+    return buffer
 
 
 def shards_of(section: ShardedConfig, goals: Any = None) -> Supervisor:
@@ -102,7 +91,10 @@ def shards_of(section: ShardedConfig, goals: Any = None) -> Supervisor:
     resources = {'num_cpus': 0, 'scheduling_strategy': 'SPREAD', **section.remote_config}
     place = RayPlace(ShardWorker, section.ray_init_config, resources, BUFFER)
     limits = Limits.of(section, section.shard_timeout, BUFFER)
-    return Supervisor(place, MakeShard(section, goals), section.num_shards, limits, REMEDY)
+    options = without_backend_options(to_plain(section), SHARD_OPTIONS)
+    sizes = capacities(section.replay_buffer_size, section.num_shards)
+    make = partial(_make_shard, BUFFER_REGISTRY.get_cls(section), options, sizes, goals)
+    return Supervisor(place, make, section.num_shards, limits, REMEDY)
 
 
 class ShardWorker(Worker):
