@@ -122,8 +122,13 @@ class InfoObservation(Wrapper):
             known = {name: value for name, value in info.items() if np.asarray(value).dtype.kind in 'biuf'}
             if self._key in known:
                 return np.asarray(known[self._key], self._dtype)
-            message = f'info has no numbers {self._key!r}.{nearest(self._key, known)}'
-            raise ConfigError(message, where='env.wrappers', got=self._key, expected=f'one of {list(known)}')
+            raise ConfigError(
+                f'info has no numbers {self._key!r}.{nearest(self._key, known)}'.rstrip('.'),
+                where='env.wrappers',
+                got=self._key,
+                expected=f'one of {list(known)}' if known else f'{STATE!r}, as info has no numbers',
+                remedy=f'key={STATE!r} adds what the method or the attribute state of the env says.',
+            )
         state = getattr(self.env.unwrapped, 'state', None)
         if state is None:
             message = f'{type(self.env.unwrapped).__name__} has no state'

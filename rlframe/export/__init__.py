@@ -4,6 +4,6 @@
 """
 
 from rlframe.export.exporter import FORMATS, export_policy
-from rlframe.export.loaded import LoadedPolicy, load_policy
+from rlframe.export.loaded import LoadedAgent, LoadedPolicy, load_policy
 
-__all__ = ['FORMATS', 'LoadedPolicy', 'export_policy', 'load_policy']
+__all__ = ['FORMATS', 'LoadedAgent', 'LoadedPolicy', 'export_policy', 'load_policy']

@@ -11,8 +11,9 @@ import numpy as np
 
 from rlframe import config
 from rlframe.data.composite import by_rows, mask_row
-from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, obs_dtype
+from rlframe.data.observation import ACTION_MASK, fields_of, has_mask, obs_dtype, zero_obs
 from rlframe.data.space_json import space_from_json, space_to_json
+from rlframe.data.team import LAST_ACTION, OWN, is_team, of_one
 from rlframe.data.timestep import Array, EnvSpec
 from rlframe.errors import CheckpointCorruptError, ObservationError
 from rlframe.export.artifact import DESCRIPTION, Source, made_without_unknown, read_artifact
@@ -210,13 +211,27 @@ class LoadedPolicy:
         """
         rows, is_one = self._rows(obs, action_mask)
         self._bounds.check(rows)
-        action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
+        action = self.act_on_rows(rows)
         if self._rows_space is not self.action_space:
             return self._rows_space.of_rows(action[0] if is_one else action)
         if not is_one:
             return action
         is_array = action.ndim > 1 or type(self.action_space).__name__ == 'Box'
         return action[0, ...] if is_array else action[0].item()
+
+    def act_on_rows(self, rows: Array) -> Array:
+        """Returns the actions of n envs, [n, ...], for observations as the policy takes them."""
+        action: Array = self._mode.forward(rows, np.arange(len(rows)))['action']
+        return action
+
+    def agent(self, number: int) -> LoadedAgent:
+        """Returns the policy of one agent of a team, which needs only what that agent sees; it is loaded anew.
+
+        Raises:
+            ObservationError: If the policy is none of a team, or there is no such agent.
+        """
+        again = load_policy(self.path, device=str(self.policy.device), trust=True)
+        return LoadedAgent(again, number)
 
     def reset(self, env_id: Any = None) -> None:
         """Lets episodes begin: forgets the frames and the recurrent state of the steps before.
@@ -281,3 +296,77 @@ class LoadedPolicy:
     def __repr__(self) -> str:
         said = self.description
         return f'LoadedPolicy({said["policy"]["type"]} for {said["env"]}, from {self.path})'
+
+
+class LoadedAgent:
+    """Acts as one agent of a team did in evaluations, by what it alone sees; call ``reset`` when an episode starts.
+
+    It remembers what it did in the step before.
+
+    Args:
+        team: The policy of the team, which nobody else acts with.
+        number: Which agent it is, in the order of the team.
+
+    Raises:
+        ObservationError: If the policy is none of a team, or there is no such agent.
+    """
+
+    def __init__(self, team: LoadedPolicy, number: int) -> None:
+        parts: dict[str, Any] = dict(fields_of(team.observation_space))
+        spec = EnvSpec(team.observation_space, team.action_space)
+        count = int(parts[LAST_ACTION].shape[0]) if is_team(spec) else 0
+        if not 0 <= number < count:
+            raise ObservationError(
+                f'{team!r} has no such agent' if count else f'{team!r} is no team',
+                where='agent',
+                got=number,
+                expected=f'0 to {count - 1}' if count else 'a policy of a team:GAME',
+            )
+        self._team, self._number = team, number
+        self.observation_space: gymnasium.Space[Any] = of_one(parts[OWN])
+        """What the agent sees, without its action mask."""
+        self.action_space: Any = of_one(team.action_space)
+        """Action space of ``act``, Discrete or a Box."""
+        self._has_mask = ACTION_MASK in parts
+        self._last = zero_obs(parts[LAST_ACTION], 0)
+
+    def act(self, obs: Any, action_mask: Any = None) -> Any:
+        """Returns the action that the agent thinks best.
+
+        Args:
+            obs: One observation of the agent, or those of n envs, with a leading axis (in each part, if it has parts).
+            action_mask: Which actions are allowed, [N] or [n, N]; None: all.
+
+        Returns:
+            An action, or an array of n.
+
+        Raises:
+            ObservationError, NonFiniteError, ActionMaskError: As ``LoadedPolicy.act``.
+        """
+        given, is_one = to_rows(obs, obs_dtype(self.observation_space))
+        own = self._number
+        if len(self._last) != len(given):
+            self._last = zero_obs(self._team.observation_space, len(given))[LAST_ACTION]
+        rows = zero_obs(self._team.observation_space, len(given))
+        rows[OWN][:, own] = given
+        rows[LAST_ACTION] = self._last
+        if self._has_mask:
+            masks = rows[ACTION_MASK].reshape(len(given), self._last.shape[1], -1)
+            masks[:] = 1
+            masks[:, own] = 1 if action_mask is None else action_mask
+            rows[ACTION_MASK] = masks.reshape(len(given), -1)
+        action = self._team.act_on_rows(rows)[:, own]
+        self._last[:, own] = (
+            action - self.action_space.start + 1 if hasattr(self.action_space, 'n') else action
+        )
+        if not is_one:
+            return action
+        return action[0].item() if action.ndim == 1 else action[0]
+
+    def reset(self, env_id: Any = None) -> None:
+        """Lets the episodes of all envs, or of some, begin."""
+        self._team.reset(env_id)
+        self._last[slice(None) if env_id is None else np.asarray(env_id)] = 0
+
+    def __repr__(self) -> str:
+        return f'agent {self._number} of {self._team!r}'

@@ -187,7 +187,8 @@ class COMAPolicy(ActorPolicy):
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
         reward = block['reward']
-        over, ends = block['terminated'], apart
+        over = block['terminated']
+        ends = apart
         if self.has_own_rewards:
             over, ends = ends_of_agents(block, apart)
         else:

@@ -22,7 +22,7 @@ from rlframe.data.timestep import spec_of
 from rlframe.envs.env_manager import BaseEnvManager
 from rlframe.envs.team_env import Team
 from rlframe.envs.two_step import PAYOFF
-from rlframe.errors import ConfigError, IncompatibleError
+from rlframe.errors import ConfigError, IncompatibleError, ObservationError
 from rlframe.export import export_policy
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
@@ -758,6 +758,31 @@ def test_teams_with_memories_and_groups_train_and_are_exported_without_what_only
         wanted = judge.eval_mode.forward(obs, np.arange(6))['action']
         given = {name: obs[name] for name in loaded.observation_space}
         np.testing.assert_array_equal(loaded.act(given), wanted)
+
+
+@pytest.mark.usefixtures('cwd')
+@pytest.mark.parametrize(('policy', 'core'), [('mappo', None), ('vdn', 'gru')])
+def test_an_agent_of_an_exported_team_acts_by_what_it_alone_sees(policy: str, core: str | None) -> None:
+    env = dict(env_id='rlframe.envs.team_env:Team', kwargs=CROWD)
+    model = dict(encoder_hidden_size_list=[8], last_action=True, core=core)
+    checkpoint = trained(policy, env, dict(groups=[[0, 2], [1]], model=model))
+    loaded = rlframe.load(export_policy(checkpoint)['artifact'])
+    agents = [loaded.agent(i) for i in range(3)]
+    space: Any = loaded.observation_space
+    last = np.zeros((2, 3), int)
+    for step in range(3):
+        obs = random_obs(spec_of_team(**CROWD), 2, step)
+        masks = np.ones((2, 3, 4), np.int8)
+        masks[:, :, step] = 0
+        given = {'agents': obs['agents'], 'last_action': last, 'action_mask': masks.reshape(2, 12)}
+        together = loaded.act(given)
+        alone = [agent.act(obs['agents'][:, i], masks[:, i]) for i, agent in enumerate(agents)]
+        np.testing.assert_array_equal(np.stack(alone, 1), together)
+        last = together - space['last_action'].start + 2
+    agents[0].reset()
+    assert isinstance(agents[0].act(obs['agents'][0, 0]), int)
+    with raises(ObservationError):
+        loaded.agent(3)
 
 
 def test_agents_of_a_group_share_a_network_and_others_have_their_own() -> None:
