@@ -422,7 +422,7 @@ class PPOPolicy(ActorPolicy):
         return RunningMoments(dtype=np.float32) if self._cfg.learn.value_norm else None
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        return self.epochs(self.columns(data), data)
+        yield from self.epochs(self.columns(data), data)
 
     def epochs(self, columns: Rows, data: Batch) -> Iterator[Callable[[], Metrics]]:
         """Yields the updates of all epochs by the inputs of a round, until ``target_kl``."""

@@ -107,7 +107,7 @@ def check_rewards(spec: EnvSpec, cfg: Any) -> None:
         f'{spec.name} pays one reward for each step, and does not say which agent earned it',
         where='policy.agent_rewards',
         got=True,
-        expected='False, or an env team:GAME, whose observations have the part rewards',
+        expected='False, or an env team:GAME whose agents act at once',
     )
 
 
