@@ -122,6 +122,15 @@ def _of_episodes(recording: Recording, episodes: Episodes) -> dict[str, Any]:
     return found
 
 
+def _returns_text(found: Mapping[str, Any]) -> str:
+    """Returns what is known of the returns, in words."""
+    if found['episodes']['return'] is not None:
+        return _spread_text(found['episodes']['return'])
+    if ' reward ' not in f' {found["columns"]} ':
+        return 'unknown: there are no rewards'
+    return 'unknown: no episode has finite rewards and an end'
+
+
 def _spread(values: Array) -> dict[str, float]:
     """Returns the mean, the deviation and the quartiles of numbers."""
     shares = {'min': 0, '25 %': 25, 'median': 50, '75 %': 75, 'max': 100}
@@ -252,10 +261,7 @@ def data_text(found: Mapping[str, Any], width: int) -> str:
         ('behaviour', _behaviour_text(found['behaviour'])),
         ('episodes', f'{episodes["count"]:,}: {ends}'),
         ('lengths', _spread_text(episodes['length'])),
-        (
-            'returns',
-            _spread_text(episodes['return']) if episodes['return'] else 'unknown: there are no rewards',
-        ),
+        ('returns', _returns_text(found)),
     ]
     size = f'{found["bytes"] / 2**20:,.1f} MiB'
     lines = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from easydict import EasyDict
 
 from rlframe import config
 from rlframe.app.starting import encoder_settings, env_factory, plain_name
-from rlframe.config.rules import learns_from_data, offline_policies
+from rlframe.config.rules import begins_with, may_learn_from_data, offline_policies
 from rlframe.data.data_checks import check_spec
 from rlframe.data.formats import peek
 from rlframe.data.recording import Recording, spec_of_data
@@ -64,14 +65,15 @@ def data_config(
     paths = [data] if isinstance(data, str) else list(data)
     recording = peek(paths[0], '--data', download)
     name = POLICY_REGISTRY.name_in_any_case(policy or 'bc')
-    if not learns_from_data(name):
+    if not may_learn_from_data(name):
         own = f' --env {env or recording.facts.get("env", {}).get("env_id", "ID")}'
+        more = begins_with(name, shlex.quote(paths[0]))
         raise ConfigError(
             f'{name} learns by acting, not from data alone',
             where='policy.type',
             got=name,
             expected=' or '.join(map(repr, offline_policies())),
-            remedy=f'To learn by acting: rlframe train{own} --policy {name}.',
+            remedy=f'To learn by acting: rlframe train{own} --policy {name}. {more}'.rstrip(),
         )
     section, spec = _env_of(recording, env, trust)
     kind = POLICY_REGISTRY.get(name)

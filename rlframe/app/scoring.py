@@ -203,9 +203,22 @@ def _film_or_not(cfg: ExperimentConfig, request: Request) -> None:
 
 
 def _with_episodes(data: Mapping[str, Any], request: Request) -> Mapping[str, Any]:
-    """Returns a config pair whose evaluator plays episodes, even if the run scored its policy on data."""
+    """Returns a config pair whose evaluator plays episodes, even if the run scored its policy on data.
+
+    Raises:
+        ConfigError: If the request names an evaluator that plays none.
+    """
     tree = user_tree(data['main_config'], data['create_config'], request.overrides)[0]
     import_named(tree)
+    asked = config.section_at(user_tree({}, {}, request.overrides)[0], ('policy', 'eval', 'evaluator'))
+    if 'type' in asked and not SERIAL_EVALUATOR_REGISTRY.get_cls(asked).scores_returns:
+        raise ConfigError(
+            'a checkpoint is scored on episodes that it plays, and this evaluator plays none',
+            where='policy.eval.evaluator.type',
+            got=asked['type'],
+            expected="'interaction'",
+            remedy='Training scores a policy on data: rlframe train with the same options.',
+        )
     chosen = {'type': 'interaction', **config.section_at(tree, ('policy', 'eval', 'evaluator'))}
     if SERIAL_EVALUATOR_REGISTRY.get_cls(chosen).scores_returns:
         return data

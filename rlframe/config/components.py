@@ -352,7 +352,9 @@ def _wants_buffer(
             message = f'the on-policy policy {name!r} learns from fresh data only and takes no replay buffer'
             if reads_data:
                 message = 'recorded data are learned from as they are read, without a replay buffer'
-            errors.append(ConfigError(message, where=where, remedy='Leave out create_config.replay_buffer.'))
+            given = [f'{where}.{name}' for name in section_at(section, ('replay_buffer',)) if name != 'type']
+            remedy = f'Leave out {given[0] if given else "create_config.replay_buffer"}.'
+            errors.append(ConfigError(message, where=where, remedy=remedy))
         return False
     if stated is None:
         preset = section_at(options, ('policy', 'other', 'replay_buffer')).get('type')

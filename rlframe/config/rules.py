@@ -162,9 +162,22 @@ def learns_from_data(name: str) -> bool:
     )
 
 
+def may_learn_from_data(name: str) -> bool:
+    """Whether a policy can learn from recorded data alone."""
+    return learns_from_data(name) or getattr(POLICY_REGISTRY.get(name), 'may_learn_from_data', False)
+
+
 def offline_policies() -> list[str]:
-    """Returns the names of the policies that learn from recorded data."""
-    return [name for name in POLICY_REGISTRY.names() if learns_from_data(name)]
+    """Returns the names of the policies that can learn from recorded data alone."""
+    return [name for name in POLICY_REGISTRY.names() if may_learn_from_data(name)]
+
+
+def begins_with(policy: str, data: str) -> str:
+    """Returns how a policy that learns by acting begins with data; nothing if it learns from its newest actions only."""
+    kind: Any = POLICY_REGISTRY.get(policy)
+    if not hasattr(kind, 'config_fields') or kind.config_fields()['on_policy'].default or kind.samples_rounds:
+        return ''
+    return f'To begin with the data and go on in the env: {BUFFER}.init_from={data}.'
 
 
 def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
@@ -180,10 +193,15 @@ def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
             f'rlframe collect records data; rlframe train --data DATA --policy {policy} learns from them.'
         )
         yield bad(known, key, message, "'dataset'", remedy)
-    may_read = is_offline or getattr(POLICY_REGISTRY.get(policy), 'may_learn_from_data', False)
-    if kind == 'dataset' and not may_read:
+    if kind == 'dataset' and not may_learn_from_data(policy):
         message = f'{policy} learns by acting, not from data alone'
-        yield bad(known, 'policy.type', message, ' or '.join(map(repr, offline_policies())))
+        yield bad(
+            known,
+            'policy.type',
+            message,
+            ' or '.join(map(repr, offline_policies())),
+            begins_with(policy, 'DATA'),
+        )
 
 
 def _can_record(known: Known) -> Iterator[ConfigError]:
@@ -264,8 +282,7 @@ def _begins_with_data(known: Known) -> Iterator[ConfigError]:
         if known.get(key) and not has_data:
             message = f'there are no data: {BUFFER}.init_from is None'
             yield bad(known, key, message, '0', 'rlframe collect records data.')
-    if has_expert:
-        yield from _fits_expert(known)
+    yield from _fits_expert(known) if has_expert else _has_no_share(known)
     if not (given or has_expert):
         return
     for key, (value, why) in WITH_DATA.items():
@@ -278,6 +295,16 @@ def _begins_with_data(known: Known) -> Iterator[ConfigError]:
     if _states(known, 'samples_rounds'):
         message = f'{known["policy.type"]} learns from rounds of its own actions, with their probabilities'
         yield bad(known, f'{BUFFER}.init_from' if given else EXPERT, message, 'None')
+
+
+def _has_no_share(known: Known) -> Iterator[ConfigError]:
+    """Without an expert, nothing acts in its share of the envs."""
+    key = 'policy.collect.expert_share'
+    share = known.get(key)
+    if share is None or share == _default(known, 'collect', 'expert_share'):
+        return
+    message = f'there is no expert: {EXPERT} is None'
+    yield bad(known, key, message, 'the default, which has no effect')
 
 
 def _fits_expert(known: Known) -> Iterator[ConfigError]:

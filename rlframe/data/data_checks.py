@@ -46,34 +46,49 @@ def check_spec(columns: Any, own: EnvSpec | None, spec: EnvSpec, where: str) -> 
     fits_action = action.shape[1:] == action_shape or (
         is_column and action.shape[1] == 1 and not action_shape
     )
-    fits_obs = obs.shape[1:] == shape and bool(obs.dtype.names) == bool(dtype.names)
+    has_parts = set(obs.dtype.names or ()) == set(dtype.names or ())
+    fits_obs = obs.shape[1:] == shape and has_parts
     if fits_obs and fits_action:
         return
+    wrong = 'column action a row has another shape' if fits_obs else 'column obs a row has another shape'
+    if not has_parts:
+        wrong = 'column obs a row has other parts'
     of = f' of {own.name}' if own is not None and own.name else ''
     spaces = f' (obs {own.observation_space!r}, action {own.action_space!r})' if own is not None else ''
     raise ConfigError(
-        f'the data{of} do not fit {spec.name}: in the column {"action" if fits_obs else "obs"} a row has another shape',
+        f'the data{of} do not fit {spec.name}: in the {wrong}',
         where=where,
         got=f'{columns_text({"obs": obs, "action": action})}{spaces}',
         expected=f'obs {spec.observation_space!r}, action {spec.action_space!r}',
-        remedy=_reading(obs.shape[1:], shape, 'obs')
-        or _reading(action.shape[1:], action_shape, 'action', spec),
+        remedy=_obs_reading(obs.shape[1:], shape)
+        if not fits_obs
+        else _action_reading(action.shape[1:], action_shape, action.dtype.kind, spec),
     )
 
 
-def _reading(got: tuple[int, ...], expected: tuple[int, ...], name: str, spec: EnvSpec | None = None) -> str:
-    """Returns how a column could be read as an env has it; nothing if there is no way."""
-    if spec is not None and not expected and got == (int(getattr(spec.action_space, 'n', -1)),):
-        return 'Are actions one-hot? np.argmax(action, 1) are their numbers.'
+def _obs_reading(got: tuple[int, ...], expected: tuple[int, ...]) -> str:
+    """Returns how observations could be read as an env has them; nothing if there is no way."""
     if got == expected:
         return ''
-    if name == 'obs' and len(got) == len(expected) + 1 and got[1:] == expected and got[0] > 1:
+    if len(got) == len(expected) + 1 and got[1:] == expected and got[0] > 1:
         return f'Are these stacks of frames? env.frame_stack={got[0]}.'
-    if len(expected) == len(got) + 1 and expected[1:] == got:
+    if got and len(expected) == len(got) + 1 and expected[1:] == got:
         return 'These are no stacks of frames: leave env.frame_stack out.'
     if len(got) == 3 and sorted(got) == sorted(expected):
         axes = 'last' if got[-1] == min(got) else 'first'
         return f'The channels of images are the {axes} axis of the data: np.moveaxis moves them.'
+    return _reshaped('obs', got, expected)
+
+
+def _action_reading(got: tuple[int, ...], expected: tuple[int, ...], kind: str, spec: EnvSpec) -> str:
+    """Returns how actions could be read as an env has them; nothing if there is no way."""
+    if not expected and got == (int(getattr(spec.action_space, 'n', -1)),):
+        return 'Are actions one-hot? np.argmax(action, 1) are their numbers.'
+    is_real = np.dtype(spec.action_space.dtype).kind == 'f'
+    return _reshaped('action', got, expected) if is_real == (kind == 'f') else ''
+
+
+def _reshaped(name: str, got: tuple[int, ...], expected: tuple[int, ...]) -> str:
     if np.prod(got, dtype=np.int64) == np.prod(expected, dtype=np.int64):
         return f'{name}.reshape({(-1, *expected)}) has the shape of the env.'
     return ''

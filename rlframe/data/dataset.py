@@ -77,6 +77,7 @@ def open_data(data: Any, where: str = COLLECTOR_DATA, selection: Selection = ALL
         found = named_object(data, where)
         made = found() if callable(found) and not hasattr(found, '__iter__') else found
         return open_data(made, where, selection)
+    _check_one(where, selection)
     if isinstance(data, str | Path):
         return of_recording(read_recording(data, where, selection.memory), where, selection)
     if isinstance(data, Recording):
@@ -99,12 +100,23 @@ def _mixed(data: Sequence[Any], where: str, selection: Selection) -> DataSource:
     if weights is not None and (len(weights) != len(data) or min(weights) <= 0):
         raise ConfigError(
             'bad value',
-            where='mix',
+            where=_mix(where),
             got=weights,
             expected=f'{len(data)} numbers above 0, one for each data',
         )
     sources: list[Any] = [open_data(each, where, selection._replace(mix=None)) for each in data]
-    return MixedSource(sources, weights or [len(source) for source in sources], where)
+    return MixedSource(sources, weights, where)
+
+
+def _check_one(where: str, selection: Selection) -> None:
+    if selection.mix is not None:
+        message = 'these are shares of several data, and there is one'
+        raise ConfigError(message, where=_mix(where), got=selection.mix, expected='None')
+
+
+def _mix(where: str) -> str:
+    """Returns the option beside ``where`` that has the shares of several data."""
+    return f'{where.rpartition(".")[0]}.mix'.lstrip('.')
 
 
 def of_recording(recording: Recording, where: str, selection: Selection = ALL) -> DataSource:

@@ -6,25 +6,49 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rlframe.data.sources import DataSource, RowSource
+from rlframe.data.sources import BlockSource, DataSource, MixedSource, RowSource, joined
 from rlframe.data.timestep import Batch, BoolArray, FloatArray, IntArray
 from rlframe.errors import ConfigError
 
 
 def ordered_columns(source: DataSource) -> Batch:
-    """Returns the columns of data whose rows are in order of time, episode after episode.
+    """Returns the columns of data whose rows are in order of time, episode after episode; of several data, one after the other.
 
     Raises:
-        ConfigError: If they are rows or batches that come one by one.
+        ConfigError: If they have no such order, are not in memory, or are mixed by other shares than those of their rows.
     """
+    if isinstance(source, MixedSource) and source.is_by_rows:
+        return _in_a_row([ordered_columns(each) for each in source.sources])
     columns = getattr(source, 'rows', None)
-    if not isinstance(columns, Batch):
-        raise ConfigError(
-            'this policy learns from what follows a row, and these data come row by row, without an order of time',
-            where='policy.collect.collector.data',
-            expected='columns, such as those of an .npz file',
+    if isinstance(columns, Batch):
+        return columns
+    reason, remedy = (
+        'and these come row by row, without an order of time',
+        'Name columns, such as those of an .npz file.',
+    )
+    if isinstance(source, BlockSource):
+        reason, remedy = (
+            'and these are read from disk in random blocks',
+            'Raise collector.memory above their size.',
         )
-    return columns
+    if isinstance(source, MixedSource):
+        reason, remedy = 'and these are mixed by shares', 'Leave collector.mix out.'
+    raise ConfigError(
+        f'this policy learns from what follows a row in its data, {reason}',
+        where='policy.collect.collector.data',
+        remedy=remedy,
+    )
+
+
+def _in_a_row(parts: list[Batch]) -> Batch:
+    """Returns the rows of several data one after the other, with episodes that are numbered anew."""
+    count = 0
+    numbered = []
+    for part in parts:
+        episode = np.cumsum(np.append(False, last_rows(part)[:-1]))
+        numbered.append(part.replace(episode=episode + count))
+        count += int(episode[-1]) + 1
+    return joined(numbered)
 
 
 def last_rows(columns: Batch) -> BoolArray:

@@ -341,6 +341,15 @@ def check_target(path: Path, format_: str | None, where: str = '--out') -> None:
     name = format_of(path, format_)
     if FORMATS[name].write is None:
         raise ConfigError(f'{name} is only read', where=where, got=name, expected='minari, npz or parquet')
+    if name != format_of(path):
+        endings = FORMATS[name].suffixes
+        raise ConfigError(
+            f'{path.name} would be read as {format_of(path)}, by its ending, and is to be written as {name}',
+            where=where,
+            got=path.suffix,
+            expected=' or '.join(endings) if all(endings) else 'a path without an ending',
+            remedy='Or leave --format out.',
+        )
     if path.exists():
         raise ConfigError(
             f'{path.absolute()} exists', where=where, remedy='Choose another path, or delete it.'

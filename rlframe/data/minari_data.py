@@ -7,14 +7,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlframe.data.observation import fields_of, pack_into, zero_obs
-from rlframe.data.recording import FACTS, Found, Recording, facts_text, read_facts
+from rlframe.data.recording import FACTS, KNOWN, Found, Recording, facts_text, read_facts
 from rlframe.data.space_json import space_to_json
 from rlframe.data.timestep import Array, Batch
 from rlframe.errors import ConfigError, nearest
@@ -27,6 +27,8 @@ ROOT = 'MINARI_DATASETS_PATH'
 """Variable of Minari that names the folder of its data sets."""
 TOGETHER = 64
 """Episodes that are written at a time."""
+MORE = 'infos'
+"""Fact that names the columns which Minari has no place for but the infos."""
 
 
 def root() -> Path:
@@ -80,7 +82,10 @@ def read(path: Path) -> Found:
         raise ValueError('its metadata have no spaces, and its env is not created to ask for them')
     storage = minari_storage.MinariStorage.read(path)
     facts = read_facts(metadata.get(FACTS), str(path)) or _facts_of(metadata, storage)
-    return Found(int(metadata['total_steps']), _episodes(storage, int(metadata['total_episodes'])), facts)
+    more = facts.pop(MORE, [])
+    return Found(
+        int(metadata['total_steps']), _episodes(storage, int(metadata['total_episodes']), more), facts
+    )
 
 
 def _facts_of(metadata: Mapping[str, Any], storage: Any) -> dict[str, Any]:
@@ -94,8 +99,8 @@ def _facts_of(metadata: Mapping[str, Any], storage: Any) -> dict[str, Any]:
     return facts | {'spec': {**spaces, 'reward_threshold': env.get('reward_threshold'), **more}}
 
 
-def _episodes(storage: Any, count: int) -> Iterator[Batch]:
-    """Yields the episodes as rows, with their numbers."""
+def _episodes(storage: Any, count: int, more: Sequence[str]) -> Iterator[Batch]:
+    """Yields the episodes as rows, with their numbers and the columns that are among the infos."""
     for number, episode in enumerate(storage.get_episodes(range(count))):
         length = len(episode['rewards'])
         obs = _packed(storage.observation_space, episode['observations'], length + 1)
@@ -110,6 +115,7 @@ def _episodes(storage: Any, count: int) -> Iterator[Batch]:
             terminated=np.asarray(episode['terminations']),
             truncated=np.asarray(episode['truncations']),
             episode=np.full(length, number),
+            **{name: np.asarray(episode['infos'][name])[1:] for name in more},
         )
 
 
@@ -169,12 +175,13 @@ def _write(recording: Recording, spec: Any, folder: Path, dataset_id: str) -> No
         folder, spec.observation_space, action_space, _env_spec(recording.facts), jpeg_encoding=False
     )
     behaviour = recording.facts.get('behaviour', {})
+    more = [name for name in recording.columns if name not in KNOWN]
     storage.update_metadata(
         {
             'dataset_id': dataset_id,
             'minari_version': minari.__version__,
             'algorithm_name': str(behaviour.get('policy', 'unknown')),
-            FACTS: facts_text(recording.facts),
+            FACTS: facts_text({**recording.facts, MORE: more} if more else recording.facts),
         }
     )
     episodes = recording.episodes()
@@ -191,12 +198,18 @@ def _write(recording: Recording, spec: Any, folder: Path, dataset_id: str) -> No
                 rewards=rows['reward'],
                 terminations=rows['terminated'],
                 truncations=rows['truncated'],
+                infos={name: _behind_reset(rows[name]) for name in more} or None,
             )
         )
         if len(buffers) == TOGETHER:
             storage.update_episodes(buffers)
             buffers = []
     storage.update_episodes(buffers)
+
+
+def _behind_reset(column: Array) -> Array:
+    """Returns a column of an episode as Minari has infos: those of the reset, here zeros, come first."""
+    return np.concatenate([np.zeros_like(column[:1]), column])
 
 
 def _as_tree(space: Any, rows: Array) -> Any:

@@ -221,6 +221,17 @@ def obs_dtype(space: gymnasium.Space[Any], path: str = 'obs') -> tuple[np.dtype[
         raise
 
 
+def laid_out(column: Array, dtype: np.dtype[Any]) -> Array:
+    """Returns observations with parts, [n, ...], in the layout of ``dtype``, which has the same parts; files forget it."""
+    if column.dtype == dtype and column.dtype.isalignedstruct:
+        return column
+    found = np.empty(column.shape, dtype)
+    for name in dtype.names or ():
+        part = dtype[name]
+        found[name] = laid_out(column[name], part) if part.names else column[name]
+    return found
+
+
 def _wrapper_for(space: gymnasium.Space[Any]) -> str:
     """Returns advice on a wrapper that converts a space to a Box, or an empty string."""
     flat: Any

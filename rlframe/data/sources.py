@@ -10,9 +10,11 @@ import numpy as np
 
 from rlframe.data.columns import Column, Columns, StoredColumn, row_nbytes
 from rlframe.data.data_checks import check_batch, check_marks, check_spec
+from rlframe.data.observation import laid_out, obs_dtype
 from rlframe.data.recording import Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
 from rlframe.errors import ConfigError, named_during
+from rlframe.scores import number_text
 
 PAIR = 'obs', 'action'
 """Column names of data that come as pairs."""
@@ -34,6 +36,10 @@ class DataSource(ABC):
             rng: Generator of the order.
             skip: Number of batches to skip at the beginning, as they were read before.
         """
+
+    def names(self) -> Iterable[str] | None:
+        """Returns the names of its columns; None: unknown until they are read."""
+        return None
 
     def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
         """Checks that the data match the spaces of an env, now or when they are read."""
@@ -63,6 +69,9 @@ class RowSource(DataSource):
         """What they are from, if that is known."""
         self._where = where
         self._spec: EnvSpec | None = None  # rows that still need checking
+
+    def names(self) -> Iterable[str] | None:
+        return self._pick(np.zeros(1, np.int64)).keys()
 
     def check(self, spec: EnvSpec, where: str) -> None:
         if isinstance(self.rows, Batch):
@@ -159,6 +168,9 @@ class BlockSource(DataSource):
     def __len__(self) -> int:
         return int(np.diff(self._blocks).sum())
 
+    def names(self) -> Iterable[str] | None:
+        return self._columns.keys()
+
     def check(self, spec: EnvSpec, where: str) -> None:
         self._spec, self._where = spec, where
         check_spec(self._columns, None if self.recording is None else self.recording.spec(), spec, where)
@@ -253,24 +265,39 @@ class MixedSource(DataSource):
 
     Args:
         sources: The data, which know their number of rows.
-        weights: Share of a batch that is from each.
+        weights: Share of a batch that is from each; None: by their rows.
         where: The option that named the data, for errors.
     """
 
     def __init__(
-        self, sources: Sequence[RowSource | BlockSource], weights: Sequence[float], where: str
+        self, sources: Sequence[RowSource | BlockSource], weights: Sequence[float] | None, where: str
     ) -> None:
         self.sources = sources
         """The data."""
-        self._weights = np.asarray(weights, np.float64) / np.sum(weights)
+        self.is_by_rows = weights is None
+        """Whether all rows are drawn equally often."""
+        shares = np.asarray(weights or [len(source) for source in sources], np.float64)
+        self._weights = shares / shares.sum()
         self._where = where
 
     def __len__(self) -> int:
         return sum(map(len, self.sources))
 
+    def names(self) -> Iterable[str] | None:
+        found = [source.names() for source in self.sources]
+        return set.intersection(*(set(names) for names in found if names is not None))
+
     def check(self, spec: EnvSpec, where: str) -> None:
         for source in self.sources:
             source.check(spec, where)
+
+    def check_size(self, size: int) -> None:
+        """Checks that a batch of ``size`` rows can have rows of all data.
+
+        Raises:
+            ConfigError: If it cannot.
+        """
+        self._counts(size)
 
     def close(self) -> None:
         for source in self.sources:
@@ -297,8 +324,9 @@ class MixedSource(DataSource):
                 raise ConfigError(
                     f'a batch of {size} rows cannot have {count} of {len(source)} rows',
                     where=self._where,
-                    got=self._weights.round(4).tolist(),
+                    got=[number_text(share) for share in self._weights.tolist()],
                     expected='weights by which each data give at least one row, and at most all of theirs',
+                    remedy='Set collector.mix, or take larger batches (policy.learn.batch_size).',
                 )
         return [int(count) for count in counts]
 
@@ -323,11 +351,16 @@ def joined(parts: list[Batch]) -> Batch:
 
 
 def fitted(rows: Batch, spec: EnvSpec) -> Batch:
-    """Returns rows whose discrete actions are numbers, where a file has an axis of one for them."""
+    """Returns rows as the env has them: discrete actions are numbers, and observations with parts have its layout."""
     action = rows['action']
+    found = {}
     if action.ndim == 2 and action.shape[1] == 1 and not (spec.action_space.shape or ()):
-        return rows.replace(action=action[:, 0])
-    return rows
+        found['action'] = action[:, 0]
+    dtype, _ = obs_dtype(spec.observation_space)
+    for name in ('obs', 'next_obs'):
+        if dtype.names and name in rows and set(rows[name].dtype.names or ()) == set(dtype.names):
+            found[name] = laid_out(rows[name], dtype)
+    return rows.replace(**found) if found else rows
 
 
 def _named(item: Any, where: str) -> dict[str, Any]:

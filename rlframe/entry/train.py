@@ -33,11 +33,20 @@ HINDSIGHT = 'policy.other.replay_buffer.hindsight'
 
 def run(args: Args) -> int:
     """Runs the verb and returns the exit code."""
+    _take_overrides(args)
     _check(args)
     if (learners := args.learners or _processes()) > 1:
         args.overrides = [*args.overrides, f'policy.learn.num_learners={learners}']
     with exits_as_errors():
         return _train(args) if args.seeds is None else _train_seeds(args)
+
+
+def _take_overrides(args: Args) -> None:
+    """Takes the options behind the paths of ``--data``, such as ``collector.top=0.1``, for what they are."""
+    words = args.data or []
+    behind = [word for word in words[1:] if '=' in word and not Path(word).exists()]
+    args.overrides = [*behind, *args.overrides]
+    args.data = [word for word in words if word not in behind] or args.data
 
 
 def _check(args: Args) -> None:

@@ -1,4 +1,7 @@
-"""Recorded data that a replay buffer begins with: read before a run has a folder, and pushed before its first env step."""
+"""Recorded data: whether a policy can learn from them alone, and those that a replay buffer begins with.
+
+Both are read before a run has a folder; the latter are pushed before its first env step.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,16 @@ import numpy as np
 
 from rlframe.config.schema import ExperimentConfig
 from rlframe.data.dataset import Selection, check_source, open_data
+from rlframe.data.episodes import ordered_columns
 from rlframe.data.faces import attribute_of
 from rlframe.data.observation import obs_dtype
 from rlframe.data.recording import STEP, Recording
+from rlframe.data.sources import DataSource, MixedSource
 from rlframe.data.timestep import Batch, EnvSpec
 from rlframe.data.trajectory import TrajectoryRecorder
 from rlframe.errors import ConfigError
 from rlframe.policy.parts.recorded import transitions_of
-from rlframe.registry import BUFFER_REGISTRY
+from rlframe.registry import BUFFER_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.seed import component_rng
 from rlframe.worker.collector.serial_collector import replay
 from rlframe.worker.replay_buffer.data_buffer import BufferWithData
@@ -32,6 +37,45 @@ UNLIMITED = {'max_use': math.inf, 'max_staleness': math.inf}
 """Options by which items go that are kept as data."""
 READ_AT_ONCE = 4096
 """Rows of a batch that the policy only looks at."""
+
+
+def check_data(source: DataSource, name: str, batch_size: int, where: str) -> None:
+    """Checks, before a run has a folder, that a policy can learn from data.
+
+    Args:
+        source: The data.
+        name: Registered name of the policy.
+        batch_size: Rows of a batch.
+        where: The option that names the data, for errors.
+
+    Raises:
+        ConfigError: If columns are missing that it learns from, it needs an order that they do not have, or a batch cannot
+            have rows of all data.
+    """
+    kind: Any = POLICY_REGISTRY.get(name)
+    needed = _columns_of(getattr(kind, 'update_class', None))
+    names = source.names()
+    missing = [] if names is None else [column for column in needed if column not in names]
+    if missing:
+        raise ConfigError(
+            f'{name} learns from the column {missing[0]}, and the data have none',
+            where=where,
+            got=sorted(names or ()),
+            expected=' and '.join(map(repr, needed)),
+            remedy='bc learns from observations and actions alone.',
+        )
+    if getattr(kind, 'needs_order', False):
+        ordered_columns(source)
+    elif isinstance(source, MixedSource):
+        source.check_size(batch_size)
+
+
+def _columns_of(update: Any) -> tuple[str, ...]:
+    """Returns the columns of recorded data that an update is made of, in the end."""
+    inputs = getattr(update, 'inputs', ())
+    if 'reward' not in inputs:
+        return tuple(name for name in STEP if name in inputs)
+    return STEP if 'next_obs' in inputs else tuple(name for name in STEP if name != 'next_obs')
 
 
 class GivenData:
@@ -49,6 +93,7 @@ class GivenData:
         self._cfg, self._spec = cfg, spec
         section: Mapping[str, Any] = cfg.policy.other.replay_buffer or {}
         self._share: float = section.get('init_share', 0.0)
+        self._room: float = section.get('replay_buffer_size', math.inf)
         self.updates: int = section.get('init_updates', 0)
         """Updates from the data alone, before the first env step."""
         given = section.get('init_from')
@@ -60,10 +105,18 @@ class GivenData:
             self._check_count()
 
     def _check_count(self) -> None:
-        """Refuses data that are fewer rows than an update takes of them."""
+        """Refuses data that are fewer rows than an update takes of them, or more than the replay buffer holds."""
         need = self._cfg.policy.learn.batch_size
         if not self.updates:
             need = round(self._share * need)
+        if not self._share and len(self) > self._room:
+            raise ConfigError(
+                'these data would push each other out of the replay buffer',
+                where=KEY,
+                got=f'{len(self)} rows',
+                expected=f'at most {self._room} (policy.other.replay_buffer.replay_buffer_size)',
+                remedy='Or keep them apart, as a share of each batch: policy.other.replay_buffer.init_share=0.5.',
+            )
         if len(self) < need:
             raise ConfigError(
                 f'an update takes {need} rows of these data',

@@ -113,6 +113,8 @@ class Policy(Configurable):
     """Whether it needs recorded data, such as demonstrations, beside what it does itself."""
     may_learn_from_data = False
     """Whether it may also learn from recorded data alone, though it acts by default."""
+    needs_order = False
+    """Whether it learns from what follows a row in recorded data, which have to be in order of time."""
     corrects_lag = False
     """Whether a policy that learns from fresh data may also learn from data of older weights, as its update corrects for them."""
     checks: tuple[Callable[[Any], list[ConfigError]], ...] = ()

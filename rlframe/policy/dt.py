@@ -100,6 +100,7 @@ class DTPolicy(Policy):
     config: dict[str, Any] = dict(collect=FROM_DATA)
     supported_actions = 'Discrete, Box'
     is_recurrent = True
+    needs_order = True
     default_network = 'decision_transformer'
     update_class = DTUpdate
     toy: dict[str, Any] = dict(

@@ -93,6 +93,7 @@ class ReBRACPolicy(QACPolicy):
         collect=FROM_DATA,
     )
     update_class = ReBRACUpdate
+    needs_order = True
     toy: dict[str, Any] = dict(
         discount_factor=0.5, learn=dict(batch_size=64, learning_rate_actor=3e-3, learning_rate_critic=3e-3)
     )

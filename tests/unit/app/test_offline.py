@@ -13,9 +13,15 @@ from error_texts import raises
 import rlframe
 from rlframe.app.collect import CollectRequest, collect
 from rlframe.app.offline import data_config
+from rlframe.config.rules import offline_policies
+from rlframe.data import Batch
+from rlframe.data.dataset import open_data
+from rlframe.data.episodes import ordered_columns, returns_to_go
 from rlframe.data.formats import read_recording, write_recording
+from rlframe.data.sources import RowSource
 from rlframe.entry.__main__ import main
 from rlframe.errors import ConfigError, UnsafeCheckpointError
+from rlframe.pipeline.given_data import check_data
 
 
 @pytest.fixture(scope='module')
@@ -85,6 +91,18 @@ def test_data_of_another_env_are_refused_before_training(data: str, cwd: Path, c
             ['-c', 'cartpole_dqn', 'collector.type=dataset', 'collector.data=DATA'],
             'learns by acting, not from data alone',
         ),
+        (['--data', 'DATA', '--policy', 'dqn'], 'replay_buffer.init_from=DATA'),
+        (['--data', 'DATA', 'DATA', 'collector.mix=[1,0]'], 'policy.collect.collector.mix: bad value'),
+        (['--data', 'DATA', 'DATA', 'collector.mix=[1,1e-9]'], 'a batch of 64 rows cannot have 0 of'),
+        (['--data', 'DATA', 'collector.mix=[1,1]'], 'shares of several data, and there is one'),
+        (
+            ['--data', 'DATA', '--policy', 'dt', 'collector.memory=1e-6'],
+            'read from disk in random blocks. Raise collector.memory',
+        ),
+        (
+            ['--data', 'DATA', 'DATA', '--policy', 'dt', 'collector.mix=[1,1]'],
+            'mixed by shares. Leave collector.mix out',
+        ),
         (['--data', 'nothing.npz'], 'no such file'),
         (['--data', 'no/such-v0'], 'no recorded data'),
     ],
@@ -93,7 +111,42 @@ def test_who_learns_from_what_is_said_before_training(
     words: list[str], message: str, data: str, cwd: Path, capsys: Any
 ) -> None:
     assert main(['train', *[word.replace('DATA', data) for word in words]]) == 2
-    assert message in capsys.readouterr().err and not list(cwd.iterdir())
+    assert message.replace('DATA', data) in capsys.readouterr().err and not list(cwd.iterdir())
+
+
+@pytest.mark.parametrize('column', ['next_obs', 'reward', 'terminated'])
+@pytest.mark.parametrize('policy', [name for name in offline_policies() if name not in ('bc', 'ibc')])
+def test_a_column_that_a_policy_learns_from_and_data_lack_is_named_before_training(
+    policy: str, column: str, data: str
+) -> None:
+    if policy == 'dt' and column == 'next_obs':
+        return  # it does not look at it
+    source = open_data(data)
+    assert isinstance(source, RowSource)
+    rows = source.rows
+    check_data(source, policy, 64, 'x')
+    left = Batch({name: rows[name] for name in rows.keys() if name != column})  # noqa: SIM118
+    with pytest.raises(
+        ConfigError, match=f'{policy} learns from the column {column}, and the data have none'
+    ):
+        check_data(RowSource(left, 'x'), policy, 64, 'x')
+
+
+@pytest.mark.parametrize('policy', ['dt', 'discrete_cql'])
+def test_several_data_are_one_for_every_policy(policy: str, data: str, cwd: Path) -> None:
+    other = rewritten(data, cwd, seed=1)
+    pair = data_config([data, other], policy, env='CartPole-v1')
+    small = {'env.n_evaluator_episode': 1, 'env.evaluator_env_num': 1, 'policy.eval.evaluator.eval_freq': 2}
+    run = rlframe.train(pair, folder='run', overrides=small, max_train_iter=3, progress=False)
+    assert run.progress.train_iter == 3
+
+
+def test_data_in_a_row_have_episodes_of_their_own(data: str) -> None:
+    parts = [read_recording(data)] * 2
+    found = ordered_columns(open_data(parts))
+    lengths = parts[0].episodes().length.tolist()
+    assert np.unique(found['episode'], return_counts=True)[1].tolist() == lengths * 2
+    np.testing.assert_array_equal(returns_to_go(found), np.tile(returns_to_go(parts[0].batch()), 2))
 
 
 def test_several_data_are_mixed_and_a_resumed_run_reads_on(data: str, cwd: Path) -> None:

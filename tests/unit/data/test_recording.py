@@ -11,8 +11,10 @@ import pytest
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.data_checks import check_spec
 from rlframe.data.dataset import Selection, check_source, open_data
-from rlframe.data.formats import FORMATS, read_recording, write_recording
+from rlframe.data.formats import FORMATS, check_target, read_recording, write_recording
+from rlframe.data.observation import laid_out, obs_dtype
 from rlframe.data.recorder import EpisodeRecorder
 from rlframe.data.recording import Recording, facts_of_spec
 from rlframe.data.sources import BlockSource
@@ -79,6 +81,72 @@ def test_observations_with_parts_are_kept(name: str, tmp_path: Path) -> None:
     read = read_recording(written(name, tmp_path, given))
     np.testing.assert_array_equal(read.columns['obs'][:]['camera'], obs['camera'])
     np.testing.assert_array_equal(read.columns['next_obs'][:]['place'], next_obs['place'])
+
+
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+@pytest.mark.parametrize('name', WRITTEN)
+def test_parts_of_observations_are_laid_out_as_those_of_the_env(
+    name: str, memory: float, tmp_path: Path
+) -> None:
+    inner = spaces.Dict(a=spaces.Box(-9, 9, (2,), np.float32), b=spaces.Discrete(9))
+    space = spaces.Dict(flag=spaces.MultiBinary(3), inner=inner)
+    spec = dataclasses.replace(SPEC, observation_space=space)
+    given = recording(spec=spec)
+    obs = np.zeros(len(given), [('inner', [('b', np.int64), ('a', np.float32, (2,))]), ('flag', np.int8, 3)])
+    obs['inner']['a'] = given.columns['obs'][:]
+    obs['inner']['b'] = given.columns['obs'][:][:, 1]
+    if name == 'minari':
+        obs = laid_out(obs, obs_dtype(space)[0])  # it has them by name
+    columns = {**given.columns, 'obs': obs, 'next_obs': obs}
+    source = open_data(
+        str(written(name, tmp_path, dataclasses.replace(given, columns=columns))),
+        'x',
+        Selection(memory=memory),
+    )
+    check_source(source, spec, 'x')
+    for batch in source.batches(4, np.random.default_rng(0)):
+        assert batch['obs'].dtype == batch['next_obs'].dtype == obs_dtype(space)[0]
+        assert batch['obs'].dtype.isalignedstruct
+        np.testing.assert_array_equal(batch['obs']['inner']['a'][:, 0], batch['reward'])
+    with pytest.raises(ConfigError, match='in the column obs a row has other parts'):
+        check_source(source, dataclasses.replace(spec, observation_space=spaces.Dict(inner=inner)), 'x')
+
+
+@pytest.mark.parametrize('name', WRITTEN)
+def test_columns_that_only_we_know_are_kept(name: str, tmp_path: Path) -> None:
+    given = recording()
+    prob = np.linspace(0, 1, len(given), dtype=np.float32)
+    given = dataclasses.replace(given, columns={**given.columns, 'action_prob': prob})
+    read = read_recording(written(name, tmp_path, given))
+    assert read.digest() == given.digest() == read.facts['sha256']
+
+
+@pytest.mark.parametrize(
+    ('path', 'format_'), [('data.npz', 'parquet'), ('data', 'npz'), ('data.parquet', 'minari')]
+)
+def test_a_format_that_the_ending_of_the_path_contradicts_is_refused(path: str, format_: str) -> None:
+    with pytest.raises(ConfigError, match=r'would be read as .* and is to be written as'):
+        check_target(Path(path), format_)
+
+
+@pytest.mark.parametrize(
+    ('obs', 'action', 'space', 'words'),
+    [
+        ((15, 3), (15,), SPEC.action_space, None),
+        ((15, 3), (15, 1), SPEC.action_space, None),
+        ((15, 2, 2), (15,), SPEC.action_space, 'env.frame_stack=2'),
+        ((15, 2), (15, 4), SPEC.action_space, 'one-hot'),
+        ((15, 2), (15,), spaces.Box(-1, 1, (1,), np.float32), 'action.reshape'),
+        ((15, 2), (15,), spaces.MultiDiscrete([4]), None),
+    ],
+)
+def test_the_nearest_reading_is_of_the_column_that_does_not_fit(
+    obs: tuple[int, ...], action: tuple[int, ...], space: Any, words: str | None
+) -> None:
+    columns = {'obs': np.zeros(obs, np.float32), 'action': np.zeros(action, np.float32)}
+    with pytest.raises(ConfigError) as caught:
+        check_spec(columns, None, dataclasses.replace(SPEC, action_space=space), 'x')
+    assert caught.value.remedy == '' if words is None else words in caught.value.remedy
 
 
 @pytest.mark.parametrize('memory', [1.0, ON_DISK])

@@ -119,6 +119,25 @@ def test_a_run_from_data_resumes_exactly_offline_and_online(
         assert_same_end(whole.folder, again.folder)
 
 
+@pytest.mark.parametrize('share', [0.0, 0.5])
+def test_data_whose_observations_have_parts_are_saved_and_read_again(cwd: Path, share: float) -> None:
+    hindsight = {'policy.random_collect_size': 0, 'env.evaluator_env_num': 1}
+    train('bitflip_dqn', 'recorded', 90, **hindsight, **{'policy.collect.record': 'data.npz'})
+    given = {
+        **hindsight,
+        FROM: 'data.npz',
+        f'{BUFFER}.init_share': share,
+        'policy.learn.learner.hook.save_ckpt_after_iter': 10,
+    }
+    whole = train('bitflip_dqn', 'whole', 96, **given)
+    stopped = rlframe.start(
+        'bitflip_dqn', folder='half', progress=False, overrides={**SMALL, **given}, max_env_step=96
+    )
+    next(stopped.iterations())
+    again = rlframe.open_run('half').resume(progress=False)
+    assert_same_end(whole.folder, again.folder)
+
+
 WRONG: list[dict[str, Any]] = [
     {FROM: 'missing.npz'},
     {FROM: 3},
@@ -128,6 +147,8 @@ WRONG: list[dict[str, Any]] = [
     {FROM: 'pairs.npz'},
     {FROM: 'data.npz', 'policy.normalize_reward': True},
     {FROM: 'data.npz', f'{BUFFER}.init_updates': 10, 'policy.learn.batch_size': 5000},
+    {FROM: 'data.npz', f'{BUFFER}.replay_buffer_size': 100},
+    {'policy.collect.expert_share': 0.3},
 ]
 
 
