@@ -24,6 +24,7 @@ from rlframe.policy.parts.fit import (
     check_fit,
     check_network,
     check_sizes,
+    demand_acting_parts,
     demand_learning_parts,
 )
 from rlframe.policy.parts.memory import Memory
@@ -161,6 +162,8 @@ class Policy(Configurable):
         if fields != ('eval',):
             demand_learning_parts(self)
             check_rewards(spec, self._cfg)
+        else:
+            demand_acting_parts(self)
         # the device
         self.device = resolve_device(self._cfg)
         self._on_cpu = self.device.type == 'cpu'

@@ -163,6 +163,26 @@ def demand_learning_parts(policy: Policy) -> None:
     )
 
 
+def demand_acting_parts(policy: Policy) -> None:
+    """Checks that observations have parts in evaluation if those of training had one that only critics read.
+
+    Raises:
+        IncompatibleError: If they have none.
+    """
+    name = policy._cfg.model.get('critic_obs')
+    space = policy.spec.observation_space
+    if name is None or policy.is_for_teams or fields_of(space):
+        return
+    raise IncompatibleError(
+        f'the observations of training were a Dict, of which only critics read the part {name!r}, and those of {policy.spec.name}'
+        ' have no parts',
+        where='env.wrappers',
+        got=repr(space),
+        expected='a Dict with the parts that the actor reads',
+        remedy='Evaluate with the wrapper that made the parts in training.',
+    )
+
+
 def check_network(policy: Policy) -> None:
     """Lets a custom network read two observations of zeros.
 

@@ -215,3 +215,9 @@ def test_a_mask_beside_the_parts_hides_none_of_them() -> None:
     obs['observation']['goal'] = 1
     np.testing.assert_array_equal(policy._logit(obs), before[0])
     assert not np.allclose(policy._values(obs), before[1])
+
+
+def test_an_evaluation_whose_observations_have_no_parts_is_an_error() -> None:
+    spec = EnvSpec(spaces.Box(-1, 1, (2,), np.float32), spaces.Discrete(2), name='Plain')
+    with raises(IncompatibleError):
+        create_policy(dict(type='ppo', model=dict(critic_obs='state')), spec, enable_field=('eval',))
