@@ -363,8 +363,7 @@ def replay_recording(state: Any, policy: Any, where: str) -> Recording:
         raise ConfigError(
             'the rewards in this replay buffer are sums over n steps',
             where=where,
-            expected='policy.nstep=1',
-            remedy='Record the next run as it trains: policy.collect.record=DATA.',
+            remedy='Train with policy.nstep=1, or record the next run as it trains: policy.collect.record=DATA.',
         )
     rows = {name: np.asarray(columns[name]) for name in STEP}
     done = rows['terminated'] | rows['truncated']
