@@ -1,4 +1,4 @@
-"""MAPPO on Foraging-8x8-2p-2f-coop-v3: return 0.990, seeds 0-2 (worst 0.970), 1,501,184 env steps, 505 s of CPU time.
+"""MAPPO on Foraging-8x8-2p-2f-coop-v3: return 0.943 (Foraging-10x10-3p-3f-v3), 0.990 (Foraging-8x8-2p-2f-coop-v3), seeds 0-2, 1,501,184 to 3,000,320 env steps, 1,005 s of CPU time.
 
 For another team: `env.kwargs.game=mpe2.simple_spread_v3 env.stop_value=never`.
 """

@@ -41,12 +41,14 @@ class Made(NamedTuple):
     seed: int = 0
     more: Sequence[str] = ()
     """Also ``'medium_replay'``, the replay buffer of the medium policy, or ``'medium_expert'``, the data of both."""
+    is_recorded: bool = False
+    """Whether replay is recorded beside training, as the replay buffer has sums over several steps."""
 
 
 RECIPES = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
-    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000, seed=7),
+    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000, seed=7, is_recorded=True),
     'hopper': Made(
         'mujoco_crossq',
         100_000,
@@ -77,6 +79,9 @@ def make(name: str, folder: Path) -> None:
         if not path.exists():
             words = f'train -c {made.config} --seed {made.seed} --env-step {steps} --out {path}'.split()
             options = ['policy.collect.collector.mark_episodes=true', 'env.stop_value=never']
+            if made.is_recorded:
+                beside = 'replay' if kind == 'expert' else 'medium_replay'
+                options.append(f'policy.collect.record={folder}/{name}_{beside}.npz')
             run(*words, *options, *made.options)
     expert, medium = (folder / f'{name}_{kind}_run' for kind in runs)
     sources = {
