@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,13 +226,14 @@ class LoadedPolicy:
         return action
 
     def agent(self, number: int) -> LoadedAgent:
-        """Returns the policy of one agent of a team, which needs only what that agent sees; it is loaded anew.
+        """Returns the policy of one agent of a team, which needs only what that agent sees; it acts by a copy of the team's.
 
         Raises:
             ObservationError: If the policy is none of a team, or there is no such agent.
         """
-        again = load_policy(self.path, device=str(self.policy.device), trust=True)
-        return LoadedAgent(again, number)
+        own = deepcopy(self)
+        own.reset()
+        return LoadedAgent(own, number)
 
     def reset(self, env_id: Any = None) -> None:
         """Lets episodes begin: forgets the frames and the recurrent state of the steps before.

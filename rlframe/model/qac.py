@@ -167,7 +167,7 @@ class QCritics(nn.Module):
         features = self.encoder(obs)
         states = max(AT_ONCE // actions.shape[1], 1) if features.device.type == 'cpu' else len(features)
         parts = list(zip(features.split(states), actions.split(states), strict=True))
-        value = [torch.cat([net.beside(*part) for part in parts]) for net in self.nets]  # type: ignore[operator]
+        value = [torch.cat([net.beside(*part) for part in parts]) for net in self.nets]  # type: ignore[operator]  # all are MLPs
         return torch.stack(value).view(-1, *actions.shape[:2])
 
     def own_values(self, obs: Obs, actions: torch.Tensor) -> torch.Tensor:

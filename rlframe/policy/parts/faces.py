@@ -244,7 +244,9 @@ class ActingState:
     def __init__(
         self, normalizer: Normalizer, rng: np.random.Generator, generator: torch.Generator | None
     ) -> None:
-        self._normalizer, self._rng, self._generator = normalizer, rng, generator
+        self._normalizer = normalizer
+        self._rng = rng
+        self._generator = generator
         self.parts: dict[str, Any] = {}
         """What is kept of running episodes by name, with ``state_dict`` and ``load_state_dict``: recurrent states, noise."""
 

@@ -767,8 +767,10 @@ def test_an_agent_of_an_exported_team_acts_by_what_it_alone_sees(policy: str, co
     model = dict(encoder_hidden_size_list=[8], last_action=True, core=core)
     checkpoint = trained(policy, env, dict(groups=[[0, 2], [1]], model=model))
     loaded = rlframe.load(export_policy(checkpoint)['artifact'])
-    agents = [loaded.agent(i) for i in range(3)]
     space: Any = loaded.observation_space
+    loaded.act(space.sample() | {'action_mask': np.ones(12, np.int8)})
+    agents = [loaded.agent(i) for i in range(3)]  # each begins an episode
+    loaded.reset()
     last = np.zeros((2, 3), int)
     for step in range(3):
         obs = random_obs(spec_of_team(**CROWD), 2, step)
