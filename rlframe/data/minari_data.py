@@ -83,6 +83,8 @@ def read(path: Path) -> Found:
     storage = minari_storage.MinariStorage.read(path)
     facts = read_facts(metadata.get(FACTS), str(path)) or _facts_of(metadata, storage)
     more = facts.pop(MORE, [])
+    if not isinstance(more, list) or not all(isinstance(name, str) and name not in KNOWN for name in more):
+        raise ValueError(f'its facts name columns among the infos that cannot be there: {more!r}')
     return Found(
         int(metadata['total_steps']), _episodes(storage, int(metadata['total_episodes']), more), facts
     )
@@ -103,6 +105,7 @@ def _episodes(storage: Any, count: int, more: Sequence[str]) -> Iterator[Batch]:
     """Yields the episodes as rows, with their numbers and the columns that are among the infos."""
     for number, episode in enumerate(storage.get_episodes(range(count))):
         length = len(episode['rewards'])
+        infos = episode['infos'] or {}
         obs = _packed(storage.observation_space, episode['observations'], length + 1)
         action = _packed(storage.action_space, episode['actions'], length)
         if action.dtype.names is not None:
@@ -115,7 +118,7 @@ def _episodes(storage: Any, count: int, more: Sequence[str]) -> Iterator[Batch]:
             terminated=np.asarray(episode['terminations']),
             truncated=np.asarray(episode['truncations']),
             episode=np.full(length, number),
-            **{name: np.asarray(episode['infos'][name])[1:] for name in more},
+            **{name: np.asarray(infos[name])[1:] for name in more},
         )
 
 

@@ -121,6 +121,15 @@ def test_columns_that_only_we_know_are_kept(name: str, tmp_path: Path) -> None:
     assert read.digest() == given.digest() == read.facts['sha256']
 
 
+@pytest.mark.parametrize('listed', [7, [[1]], ['obs'], ['nothing']])
+def test_columns_among_infos_that_cannot_be_there_are_refused(listed: Any, tmp_path: Path) -> None:
+    given = recording()
+    given = dataclasses.replace(given, facts={**given.facts, 'infos': listed})
+    path = written('minari', tmp_path, given)
+    with pytest.raises(ConfigError, match='data'):
+        read_recording(path)
+
+
 @pytest.mark.parametrize(
     ('path', 'format_'), [('data.npz', 'parquet'), ('data', 'npz'), ('data.parquet', 'minari')]
 )
