@@ -176,8 +176,11 @@ def draw(records: list[dict[str, Any]]) -> None:
     matplotlib.use('agg')
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, len(GAMES), figsize=(12, 3.4), constrained_layout=True)
-    for panel, (game, (name, *_)) in zip(panels, GAMES.items(), strict=True):
+    measured = [game for game in GAMES if any(case.startswith(f'{game}.') for case, _ in pairs(records))]
+    figure, panels = pyplot.subplots(
+        1, len(measured), figsize=(1 + 4 * len(measured), 3.4), constrained_layout=True, squeeze=False
+    )
+    for panel, game in zip(panels[0], measured, strict=True):
         for number, algorithm in enumerate(OPTIONS):
             for (case, _), sides in pairs(records).items():
                 if case != f'{game}.{algorithm}':
@@ -186,12 +189,12 @@ def draw(records: list[dict[str, Any]]) -> None:
                     for record in sides[side]:
                         steps, returns, _ = zip(*record['curve'], strict=True)
                         panel.plot(steps, returns, style, color=f'C{number}', label=f'{algorithm}, {side}')
-        panel.set_title(name)
+        panel.set_title(GAMES[game][0])
         panel.set_xlabel('frames')
         handles, labels = panel.get_legend_handles_labels()
         unique = dict(zip(labels, handles, strict=True))
         panel.legend(unique.values(), unique.keys(), fontsize='x-small')
-    panels[0].set_ylabel('return of an agent')
+    panels[0, 0].set_ylabel('return of an agent')
     figure.savefig(PICTURE, dpi=110)
 
 

@@ -301,7 +301,8 @@ def _has_no_share(known: Known) -> Iterator[ConfigError]:
     """Without an expert, nothing acts in its share of the envs."""
     key = 'policy.collect.expert_share'
     share = known.get(key)
-    if share is None or share == _default(known, 'collect', 'expert_share'):
+    default = _default(known, 'collect', 'expert_share')
+    if share is None or default is None or share == default:
         return
     message = f'there is no expert: {EXPERT} is None'
     yield bad(known, key, message, 'the default, which has no effect')
@@ -489,8 +490,9 @@ def _samples_rounds(known: Known) -> bool:
 
 def _default(known: Known, section: str, name: str) -> Any:
     """Returns the default of an option of the policy; None if it has no such option."""
-    kind = known.get('policy.type', '')
-    fields = POLICY_REGISTRY.get(kind).config_fields() if kind in POLICY_REGISTRY else {}
+    name_of_policy = known.get('policy.type', '')
+    kind: Any = POLICY_REGISTRY.get(name_of_policy) if name_of_policy in POLICY_REGISTRY else None
+    fields = kind.config_fields() if hasattr(kind, 'config_fields') else {}
     field = fields.get(section, {}).get(name)
     return None if field is None else field.default
 
