@@ -43,6 +43,7 @@ FAMILIES = {
     'popgym': ['popgym >= 1.0'],
     'mpe2': ['mpe2 >= 1.0'],
     'lbforaging': ['lbforaging >= 2.0'],
+    'rware': ['rware >= 2.0'],
     'mo-gymnasium': ['mo-gymnasium >= 1.3'],
 }
 """Extra to the packages of envs of others that the tests of families play."""

@@ -36,6 +36,7 @@ EXTRAS = {
     'popgym': 'popgym',
     'mpe2': 'mpe2',
     'lbforaging': 'lbforaging',
+    'rware': 'rware',
     'overcooked': 'overcooked',
     'mo_gymnasium': 'mo-gymnasium',
     'shimmy': 'dm-control',
@@ -66,6 +67,7 @@ MODULES = {
     'popgym': ('popgym-',),
     'metaworld': ('Meta-World/',),
     'lbforaging': ('Foraging-',),
+    'rware': ('rware-',),
 }
 """Modules of other packages that register envs when imported, by the prefix of their ids."""
 ENVPOOL_IDS = re.compile(

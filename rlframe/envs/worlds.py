@@ -26,7 +26,7 @@ PETTINGZOO, AGENTS, TEAM, OVERCOOKED = 'pettingzoo', 'agents', 'team', 'overcook
 """Prefixes of ids, as ``ENVPOOL`` in ``envpool:Hopper-v5``; other ones are names of modules."""
 TEAM_ENV = 'rlframe.envs.team_env:Team'
 """Id of the env that is a team."""
-FOR_AGENTS = ('lbforaging',)
+FOR_AGENTS = ('lbforaging', 'rware')
 """Modules of ``MODULES`` whose envs have several agents."""
 SHAPING = dict(shaping=dict(type='linear', start=1.0, end=0.0, decay=1_000_000))
 """Schedule of the additional rewards for cooks: without them, soup is not found."""

@@ -56,6 +56,7 @@ FAMILIES: dict[str, list[str]] = {
     'popgym': ['popgym-RepeatFirstEasy-v0'],
     'mpe2': ['agents:mpe2.simple_spread_v3'],
     'lbforaging': ['Foraging-8x8-2p-1f-v3'],
+    'rware': ['team:rware-tiny-2ag-v2'],
     'overcooked': ['overcooked:cramped_room'],
     'mo_gymnasium': ['mo_gymnasium:deep-sea-treasure-v0'],
 }
