@@ -455,8 +455,10 @@ class ScoredEnv(Toy):
 class SlowEnv(ScoredEnv):
     """The same with steps that take time, so that a search can be interrupted."""
 
+    seconds = 0.003
+
     def act(self, action: Any) -> Any:
-        time.sleep(0.003)
+        time.sleep(self.seconds)
         return super().act(action)
 
 
