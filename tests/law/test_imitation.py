@@ -44,6 +44,9 @@ CASES = {
 }
 
 
+FAST = 'gail', 'pwil', 'drex'
+
+
 def demonstrations(path: Path) -> str:
     """Writes episodes of two lengths, as if the shorter one were worse, and returns their path."""
     columns = record(range(2))
@@ -69,7 +72,9 @@ def trained(
     return end_of(cfg, folder, 'policy', 'reward_models', resume=resume)
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize(
+    'case', [pytest.param(name, marks=() if name in FAST else (pytest.mark.slow,)) for name in CASES]
+)
 def test_a_resumed_run_ends_with_the_bits_of_an_uninterrupted_one(case: str, tmp_path: Path) -> None:
     data = demonstrations(tmp_path / 'expert.npz')
     straight = trained(tmp_path / 'straight', data, case, 24)

@@ -20,7 +20,7 @@ from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
 
 ROUNDS = 5
-FAST = 'rainbow', 'droq', 'r2d2 noisy', 'ppo'
+FAST = 'rainbow', 'r2d2 noisy'
 CASES = {
     **{name: (name, {}) for name in POLICY_REGISTRY.names() if POLICY_REGISTRY.is_builtin(name)},
     'r2d2 noisy': ('r2d2', dict(noisy=True)),

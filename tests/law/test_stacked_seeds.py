@@ -103,6 +103,7 @@ def test_each_seed_equals_its_run_alone(case: str, stacked: list[int], cwd: Path
         assert_same(found, alone(cfg), cfg.seed)
 
 
+@pytest.mark.slow
 def test_evaluations_that_are_due_together_are_played_in_one_rollout(
     monkeypatch: pytest.MonkeyPatch, cwd: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_evaluations_that_are_due_together_are_played_in_one_rollout(
         assert played == each * (len(played) // len(each))
 
 
+@pytest.mark.slow
 def test_a_seed_that_ends_early_leaves_the_others_as_they_are(stacked: list[int], cwd: Path) -> None:
     def until(pipeline: Any) -> Any:
         return lambda _: pipeline.cfg.seed == 1 and pipeline.progress.train_iter >= UPDATES // 2

@@ -95,6 +95,7 @@ def test_a_real_game_is_played_and_learnt() -> None:
     assert info['win_mean'] >= 0.7, 'random moves win less than half of the games'
 
 
+@pytest.mark.slow
 def test_the_command_line_trains_and_scores() -> None:
     Path('nim.py').write_text(
         f'main_config, create_config = {nim(**{**DQN, "evaluator": dict(eval_freq=50)})!r}\n',

@@ -581,6 +581,7 @@ def write(folder: Path, name: str) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_file_of_di_engine_trains_and_resumes_on_the_command_line(
     records: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

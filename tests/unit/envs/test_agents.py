@@ -138,7 +138,9 @@ def test_each_row_has_the_steps_of_its_agent_and_no_others(kwargs: dict[str, Any
 
 
 @pytest.mark.parametrize(('policy', 'kwargs'), [
-    ('ppo', KINDS[-3]), ('ppo', KINDS[-1]), ('dqn', KINDS[-2]), ('r2d2', KINDS[-3]), ('sac', {'act': 'box', 'obs': 'dict'}),
+    ('ppo', KINDS[-3]), ('dqn', KINDS[-2]), pytest.param('ppo', KINDS[-1], marks=pytest.mark.slow),
+    pytest.param('r2d2', KINDS[-3], marks=pytest.mark.slow),
+    pytest.param('sac', {'act': 'box', 'obs': 'dict'}, marks=pytest.mark.slow),
 ])  # fmt: skip
 def test_policies_train_on_agents_that_come_and_go(policy: str, kwargs: dict[str, Any], cwd: Path) -> None:
     main, create = starting_config('agents:agent_games:crowd', policy, {'kwargs': kwargs})
@@ -182,6 +184,7 @@ def test_a_number_of_rows_that_agents_do_not_divide_and_other_games_are_errors()
             Agents(3, game)
 
 
+@pytest.mark.slow
 def test_training_by_an_id_chooses_numbers_that_fit_and_learns(cwd: Path) -> None:
     assert find_world('agents:agent_games').manager == 'gym_vector'
     main, create = starting_config('agents:agent_games', 'ppo')

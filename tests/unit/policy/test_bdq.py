@@ -119,6 +119,7 @@ FAST: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 def test_dials_are_learned_with_a_branch_for_each(tmp_path: Path) -> None:
     assert steps_to_dials('bdq', tmp_path / 'bdq', **FAST) < 10_000
 

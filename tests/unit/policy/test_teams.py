@@ -721,6 +721,7 @@ def test_policy_gradients_find_a_best_return_of_the_two_step_game(name: str) -> 
     assert best_return(policy) in (7.0, 8.0)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures('cwd')
 def test_a_team_whose_agents_act_in_turn_learns_from_the_reward_of_each_turn() -> None:
     options = copy.deepcopy(BY_VALUES) | dict(max_env_step=4000)

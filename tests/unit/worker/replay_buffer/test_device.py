@@ -168,6 +168,7 @@ def test_what_does_not_fit_on_the_device_is_refused_before_it_is_allocated(
         ring.push(block)
 
 
+@pytest.mark.slow
 def test_training_on_a_device_goes_on_elsewhere_to_the_same_bits(on_device: Any, tmp_path: Path) -> None:
     there = on_device(trained, tmp_path / 'there', 'dqn advanced', 10)
     assert there['replay_buffer']['kind'] == 'FrameStorage'
