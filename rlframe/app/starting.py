@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -59,6 +60,8 @@ HINDSIGHT: Settings = dict(
 """Settings of an off-policy policy in an env that rewards goals."""
 GRID_SIDE = 16
 """Images of integers with shorter sides than this are grids of symbols, which are embedded."""
+FEW_NUMBERS = 4
+"""An observation of no more numbers than these is small."""
 READS_TEXTS = 'rlframe.envs.wrappers:TextAsBytes'
 """Wrapper that gives texts as bytes."""
 NAMES = ('seed', 'exp_name', 'max_env_step', 'max_train_iter')
@@ -363,6 +366,7 @@ def _facts(spec: EnvSpec, steps: int) -> Facts:
         steps,
         has_numbers=any(np.issubdtype(box.dtype, np.floating) for box in boxes),
         is_tabular=not boxes,
+        is_small=0 < sum(math.prod(box.shape) for box in boxes) <= FEW_NUMBERS,
         has_grid=_has_grid(boxes),
         row_nbytes=row_nbytes,
     )

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.policy.dqn import QPolicy
-from rlframe.policy.iqn import FRACTIONS, IQNModel
+from rlframe.policy.iqn import FRACTIONS, STARTING, IQNModel
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import Schedule, learning_rate
 from rlframe.policy.parts.outputs import Output, Quantiles, chosen
 from rlframe.policy.parts.sequences import Rows
+from rlframe.policy.parts.starting import Facts, Settings
 from rlframe.policy.qrdqn import QRDQNConfig, QRDQNLearn, QRDQNPolicy, QRDQNUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -115,3 +116,8 @@ class FQFPolicy(QPolicy):
     )
     search_space = QRDQNPolicy.search_space
     solves = 'CartPole-v1', 60_000
+
+    @classmethod
+    def starting(cls, facts: Facts) -> Settings:
+        found = super().starting(facts)
+        return found | dict(model=found['model'] | STARTING)

@@ -232,7 +232,7 @@ class QACPolicy(Policy):
         return dict(
             discount_factor=0.99,
             random_collect_size=1000,
-            model=facts.encoder([256, 256]),
+            model=facts.encoder([64, 64] if facts.is_small else [256, 256]),
             learn=dict(
                 update_per_collect=8, batch_size=256, learning_rate_actor=3e-4, learning_rate_critic=1e-3
             ),

@@ -104,5 +104,7 @@ class SimbaV2Policy(QACPolicy):
     @classmethod
     def starting(cls, facts: Facts) -> Settings:
         found = super().starting(facts)
-        sizes = {'encoder_hidden_size_list': [128], 'critic_hidden_size_list': [128, 128]}
+        narrow = {'encoder_hidden_size_list': [64], 'critic_hidden_size_list': [64]}
+        wide = {'encoder_hidden_size_list': [128], 'critic_hidden_size_list': [128, 128]}
+        sizes = narrow if facts.is_small else wide
         return found | {'model': {**found['model'], **sizes}}

@@ -26,6 +26,8 @@ class Facts(NamedTuple):
     """Whether a part of its observations are real numbers."""
     is_tabular: bool
     """Whether its observations are classes only."""
+    is_small: bool
+    """Whether its observations are at most four numbers, for which narrow layers do."""
     has_grid: bool
     """Whether all images among its observations are small grids of symbols."""
     row_nbytes: Callable[[EnvSpec], int]
