@@ -70,7 +70,7 @@ def check_team(team: Team, play: Callable[[], Any]) -> tuple[list[Remark], dict[
         seen = (
             'agents earn different rewards; the team learns from their sum, or mean (env.kwargs.team_reward)'
         )
-        fix = 'policy.agent_rewards=True, with mappo, happo, coma and maddpg, lets each learn from its own.'
+        fix = 'policy.agent_rewards=True, with mappo, happo, coma, maddpg and masac, lets each learn from its own.'
         remarks.append(Remark('note', seen, fix))
     return remarks, {'agents': _agents(team, heard), 'state': team.has_state}
 

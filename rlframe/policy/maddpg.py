@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from rlframe.data.team import team_of
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.policy.ddpg import DDPGConfig, DDPGLearn, DDPGPolicy, DDPGUpdate
 from rlframe.policy.parts.actions import Choices
@@ -14,7 +13,7 @@ from rlframe.policy.parts.options import without_core
 from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sections import StochasticEval
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, RELAXATION, TeamModel
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, RELAXATION, AgentCritics, TeamModel
 from rlframe.policy.qac import CategoricalPolicy, ContinuousModel, QACConfig
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -41,12 +40,7 @@ class MADDPGUpdate(DDPGUpdate):
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
         super().__init__(model, cfg, spec)
-        team = team_of(spec)
-        self._values = team.size if cfg.agent_rewards else 1
-        outputs = torch.tensor(team.outputs, device=self.device)
-        own = torch.eye(team.size, dtype=torch.bool, device=self.device).repeat_interleave(outputs, 1)
-        # of each value, the part of the joint action that is to raise it, [V, 1, S]
-        self._own = (own if cfg.agent_rewards else own.any(0, keepdim=True)).unsqueeze(1)
+        self.critics = AgentCritics(model, cfg, spec, self.device)
 
     def _action(self, rows: Rows) -> torch.Tensor:
         """Returns the joint actions of the actors, float32 [B, S], with gradients."""
@@ -55,31 +49,16 @@ class MADDPGUpdate(DDPGUpdate):
 
     def critic_loss(self, rows: Rows) -> Loss:
         # targets, by the smaller value of the critics of each agent
-        reward = rows['reward'].reshape(-1, self._values).T  # [V, B]
         with torch.no_grad():
             next_value = self.targets.network['critic'](rows['next_obs'], self.next_action(rows))
-            next_value = next_value.unflatten(0, (self._values, -1))
-            lowest = next_value.amin(1) * self._counted(rows['next_obs'], reward)
-            target = reward + self.targets.discount(rows) * lowest
-            target = target.repeat_interleave(next_value.shape[1], 0)
-        # critics; values of absent agents are right as they are
+            target = self.critics.target(rows, next_value, self.targets.discount(rows))
+        # critics
         value = self.model.critic(rows['obs'], rows['action'])
-        counted = self._counted(rows['obs'], reward).bool().repeat_interleave(next_value.shape[1], 0)
-        return self.fitted(Values(value), torch.where(counted, target, value.detach()), rows)
-
-    def _counted(self, obs: Any, like: torch.Tensor) -> torch.Tensor:
-        """Returns 1 for values that there are, and 0 for those of absent agents, of the shape and type of a tensor [V, B]."""
-        if not self.cfg.agent_rewards:
-            return torch.ones_like(like)
-        present: torch.Tensor = self.model.present(obs, like.T)
-        return present.T
+        return self.fitted(Values(value), self.critics.of_present(rows['obs'], target, value), rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
-        action = self._action(rows)
-        each = torch.where(self._own, action, action.detach())  # [V, B, S]
-        critics = len(self.model.critic.nets) // self._values
-        value = self.model.critic.own_values(rows['obs'], each.repeat_interleave(critics, 0))
-        return Loss(-value[::critics].sum(0).mean())
+        value = self.critics.followed(rows['obs'], self._action(rows))
+        return Loss(-self.critics.first(value).sum(0).mean())
 
 
 @POLICY_REGISTRY.register('maddpg')

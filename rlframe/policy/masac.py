@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ import numpy as np
 from rlframe.data.timestep import Array, Batch, EnvSpec
 from rlframe.policy.maddpg import TeamQACModel, check_core
 from rlframe.policy.parts.actions import Choices, mask_of
+from rlframe.policy.parts.outputs import Values
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.parts.team import GROUPS, RELAXATION
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, RELAXATION, AgentCritics
 from rlframe.policy.qac import CategoricalPolicy
 from rlframe.policy.sac import ContinuousSACConfig, SACConfig, SACLearn, SACPolicy, SACUpdate
 from rlframe.policy.update import Loss
@@ -24,36 +26,82 @@ class MASACConfig(ContinuousSACConfig):
     """Options of MASAC."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamQACModel
 
 
-class MASACUpdate(SACUpdate):
-    """Soft actor-critic of the agents that are present."""
+class TeamSACUpdate(SACUpdate):
+    """Soft actor-critic of the agents that are present.
+
+    With rewards of their own, each agent has critics of what it earns, with the cost of its own actions, which its actor follows.
+    """
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
+        super().__init__(model, cfg, spec)
+        self.critics = AgentCritics(model, cfg, spec, self.device)
+
+    @abstractmethod
+    def each(self, obs: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns actions of the actors, [B, S], and the part of each number or choice in their log-probabilities, [B, S]."""
+
+    @abstractmethod
+    def target_share(self, rows: Rows) -> torch.Tensor:
+        """Returns the share of the entropy to aim at that present agents can reach, float32 [B]."""
 
     def act(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        from rlframe.model.qac import squashed_numbers
+        action, log_prob = self.each(obs, noise)
+        return action, log_prob.sum(1)
 
-        mean, log_std = self.model.actor(obs, **mode)
-        action, log_prob = squashed_numbers(mean, log_std, noise)
-        return action, self.model.of_present(obs, log_prob).sum(1)
+    def critic_loss(self, rows: Rows) -> Loss:
+        if not self.cfg.agent_rewards:
+            return super().critic_loss(rows)
+        # targets of agents
+        with torch.no_grad():
+            next_action, log_prob = self.each(rows['next_obs'], rows['next_noise'])
+            next_value = self.targets.network['critic'](rows['next_obs'], next_action)
+            cost = self.entropy.value * self.critics.sums(log_prob)
+            target = self.critics.target(rows, next_value, self.targets.discount(rows), cost)
+        # critics
+        value = self.model.critic(rows['obs'], rows['action'])
+        return self.fitted(Values(value), self.critics.of_present(rows['obs'], target, value), rows)
 
     def actor_loss(self, rows: Rows) -> Loss:
-        loss = super().actor_loss(rows)
+        loss = self._loss_of_each(rows) if self.cfg.agent_rewards else super().actor_loss(rows)
         if not self.entropy.is_learned:
             return loss
         # the target of each state is that of the agents that are present
+        target = self.entropy.target * self.target_share(rows).mean()
+        return loss._replace(metrics=dict(loss.metrics) | {'target_entropy': target})
+
+    def _loss_of_each(self, rows: Rows) -> Loss:
+        """Returns minus the values that agents expect themselves, and the entropy of the team."""
+        action, log_prob = self.each(rows['obs'], rows['noise'])
+        value = self.critics.smallest(self.critics.followed(rows['obs'], action)).sum(0)
+        cost = log_prob.sum(1)
+        return Loss((self.entropy.value * cost - value).mean(), {'entropy': -cost.detach().mean()})
+
+
+class MASACUpdate(TeamSACUpdate):
+    """Soft actor-critic of continuous actions."""
+
+    def each(self, obs: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        from rlframe.model.qac import squashed_numbers
+
+        mean, log_std = self.model.actor(obs)
+        action, log_prob = squashed_numbers(mean, log_std, noise)
+        return action, self.model.of_present(obs, log_prob)
+
+    def target_share(self, rows: Rows) -> torch.Tensor:
         each = torch.ones_like(rows['noise'])
-        share = self.model.of_present(rows['obs'], each).sum(1) / each.sum(1)
-        return loss._replace(
-            metrics=dict(loss.metrics) | {'target_entropy': self.entropy.target * share.mean()}
-        )
+        return self.model.of_present(rows['obs'], each).sum(1) / each.sum(1)
 
 
 @POLICY_REGISTRY.register('masac')
 class MASACPolicy(SACPolicy):
     """Multi-agent SAC: critics value the actions of all agents in the state, and actors also earn the entropy of the team.
 
-    As in ``maddpg`` the team has one reward, and only learning needs the state.
+    As in ``maddpg`` the team has one reward or, with ``agent_rewards``, each agent has critics of its own, and only learning needs
+    the state. All agents have one weight of their entropy.
 
     Source:
         Haarnoja et al., Soft Actor-Critic Algorithms and Applications (2018), for the joint action of Lowe et al.,
@@ -77,11 +125,12 @@ class MASACDiscreteConfig(SACConfig):
     """Options of MASAC for choices."""
 
     groups: str | list[Any] = option(GROUPS)
+    agent_rewards: bool = option(AGENT_REWARDS)
     model: TeamQACModel
     learn: MASACDiscreteLearn
 
 
-class MASACDiscreteUpdate(SACUpdate):
+class MASACDiscreteUpdate(TeamSACUpdate):
     """Soft actor-critic of drawn choices, with their exact entropy."""
 
     def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec) -> None:
@@ -103,21 +152,18 @@ class MASACDiscreteUpdate(SACUpdate):
         """Returns the logits of all choices, [B, S]."""
         return self.masked(self.model.actor(obs), obs)
 
-    def act(self, obs: Any, noise: torch.Tensor, **mode: bool) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns choices of the actors, one-hot, [B, S], and their mean log-probability, [B], which is minus the entropy."""
+    def each(self, obs: Any, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        # the expected log-probability is minus the entropy
         logit = self.logit(obs)
         log_prob = torch.cat([part.log_softmax(1) for part in self.choices.each(logit)], 1)
         action = self.choices.drawn(logit, noise, self.cfg.learn.relaxation)
-        return action, self.model.of_present(obs, log_prob.exp() * log_prob).sum(1)
+        return action, self.model.of_present(obs, log_prob.exp() * log_prob)
 
     def log_prob(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
         return self.distribution.evaluate(self.logit(obs), action)[0]
 
-    def actor_loss(self, rows: Rows) -> Loss:
-        loss = super().actor_loss(rows)
-        if not self.entropy.is_learned:
-            return loss
-        # the target of each state is scaled to the largest entropy of what its present agents may choose
+    def target_share(self, rows: Rows) -> torch.Tensor:
+        # the largest entropy of what its present agents may choose
         obs, noise = rows['obs'], rows['noise']
         largest = torch.tensor([math.log(count) for count in self.choices.counts], device=noise.device)
         each = largest.expand(len(noise), -1)
@@ -127,10 +173,7 @@ class MASACDiscreteUpdate(SACUpdate):
             own = torch.stack(allowed, 1)
         else:
             own = each
-        share = (own * self.model.present(obs, own)).sum(1) / each.sum(1).clamp(min=1e-8)
-        return loss._replace(
-            metrics=dict(loss.metrics) | {'target_entropy': self.entropy.target * share.mean()}
-        )
+        return (own * self.model.present(obs, own)).sum(1) / each.sum(1).clamp(min=1e-8)
 
 
 @POLICY_REGISTRY.register('masac_discrete')

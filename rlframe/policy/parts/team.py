@@ -12,7 +12,9 @@ from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, IncompatibleError
 from rlframe.policy.parts.memory import CRITIC_OBS, MemoryModel
 from rlframe.policy.parts.options import ModelConfig
+from rlframe.policy.parts.sequences import Rows
 from rlframe.utils.field import Field, option
+from rlframe.utils.lazy import torch
 
 NAMES = ('shared', 'separate')
 """Which agents share a network, if a word says it."""
@@ -84,6 +86,75 @@ AGENT_REWARDS = Field(
 def rewards_of(obs: Array) -> FloatArray:
     """Returns the reward of each agent in the step before observations, float32 [n, A]."""
     return np.asarray(obs[REWARDS], np.float32)
+
+
+class AgentCritics:
+    """The critics of a team or, with rewards of their own, those of each agent, one behind another.
+
+    There is one value of the team, or one of each agent, V, and each has C critics. Actions and their parts are [..., S].
+
+    Args:
+        model: The network of the team.
+        cfg: Options of the policy.
+        spec: Spaces of the env.
+        device: Where tensors are.
+    """
+
+    def __init__(self, model: torch.nn.Module, cfg: Any, spec: EnvSpec, device: torch.device) -> None:
+        self._model: Any = model
+        self._is_own: bool = cfg.agent_rewards
+        team = team_of(spec)
+        self._values = team.size if self._is_own else 1
+        outputs = torch.tensor(team.outputs, device=device)
+        own = torch.eye(team.size, dtype=torch.bool, device=device).repeat_interleave(outputs, 1)
+        # of each value, the part of the joint action that is to raise it, [V, 1, S]
+        self._parts = (own if self._is_own else own.any(0, keepdim=True)).unsqueeze(1)
+
+    def sums(self, column: torch.Tensor) -> torch.Tensor:
+        """Sums what belongs to parts of joint actions, [B, S], over those that are to raise each value: [V, B]."""
+        return (column * self._parts).sum(2)
+
+    def first(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns what the first critic of each value says, [V C, B] to [V, B]."""
+        return value[:: len(value) // self._values]
+
+    def smallest(self, value: torch.Tensor) -> torch.Tensor:
+        """Returns the smallest of the critics of each value, [V C, B] to [V, B]."""
+        return value.unflatten(0, (self._values, -1)).amin(1)
+
+    def target(
+        self, rows: Rows, next_value: torch.Tensor, discount: torch.Tensor, cost: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Returns the targets of critics, [V C, B], whose values of the next state, [V C, B], are given.
+
+        ``discount`` is the weight of the next state, [B], and ``cost`` what is subtracted from each value of it, [V, B].
+        """
+        reward = rows['reward'].reshape(-1, self._values).T  # [V, B]
+        least = self.smallest(next_value)
+        least = least if cost is None else least - cost
+        target = reward + discount * least * self._counted(rows['next_obs'], reward)
+        return target.repeat_interleave(len(next_value) // self._values, 0)
+
+    def of_present(self, obs: Any, target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        """Returns the targets of critics; what they value for absent agents, [V C, B], is right as it is."""
+        count = len(value) // self._values
+        counted = self._counted(obs, self.first(value)).bool().repeat_interleave(count, 0)
+        return torch.where(counted, target, value.detach())
+
+    def _counted(self, obs: Any, like: torch.Tensor) -> torch.Tensor:
+        """Returns 1 for values that there are, and 0 for those of absent agents, of the shape and type of a tensor [V, B]."""
+        if not self._is_own:
+            return torch.ones_like(like)
+        present: torch.Tensor = self._model.present(obs, like.T)
+        return present.T
+
+    def followed(self, obs: Any, action: torch.Tensor) -> torch.Tensor:
+        """Values joint actions, [B, S] to [V C, B]; the gradient of a value reaches the agents that are to raise it."""
+        each = torch.where(self._parts, action, action.detach())  # [V, B, S]
+        critics: Any = self._model.critic
+        own = each.repeat_interleave(len(critics.nets) // self._values, 0)
+        value: torch.Tensor = critics.own_values(obs, own)
+        return value
 
 
 def ends_of_agents(block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:

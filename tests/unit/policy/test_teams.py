@@ -453,12 +453,14 @@ ALONE: dict[str, dict[str, Any]] = {
         policy_=dict(random_collect_size=500),
     ),
 }
+ALONE['masac_discrete'] = copy.deepcopy(ALONE['maddpg_discrete'])
+ALONE['masac_discrete']['learn']['alpha'] = 0.02
 """Sections of policies whose agents may learn from rewards of their own."""
 
 
 @pytest.mark.usefixtures('cwd')
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['mappo', 'coma', 'maddpg_discrete'])
+@pytest.mark.parametrize('name', ['mappo', 'coma', 'maddpg_discrete', 'masac_discrete'])
 @pytest.mark.parametrize(('own', 'total'), [(False, 6.0), (True, 2.0)])
 def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(
     name: str, own: bool, total: float
@@ -471,8 +473,28 @@ def test_agents_with_rewards_of_their_own_defect_where_a_team_cooperates(
     assert best_return(policy, game) == total
 
 
+def entropy_cost(update: Any, obs: Any, noise: Any) -> Any:
+    """Returns the action of a team and what each agent's part in its entropy costs, [B, A], by the formulas of the papers."""
+    alpha = float(update.entropy.value)
+    present = numbers(obs['present'])
+    if hasattr(update, 'choices'):
+        logit = update.logit(obs)
+        action = update.choices.drawn(logit, noise, 1.0)
+        each = numbers(logit).reshape(len(present), 3, -1)
+        each = np.where(each < -1e6, -np.inf, each)
+        prob = np.exp(each - each.max(2, keepdims=True))
+        prob /= prob.sum(2, keepdims=True)
+        log_prob = np.where(prob > 0, prob * np.log(np.maximum(prob, 1e-300)), 0).sum(2)
+        return action, alpha * log_prob * present
+    mean, log_std = update.model.actor(obs)
+    raw = mean + log_std.exp() * noise
+    density = -0.5 * numbers(noise) ** 2 - numbers(log_std) - 0.5 * np.log(2 * np.pi)
+    log_prob = density - np.log(1 - np.tanh(numbers(raw)) ** 2)
+    return raw.tanh(), alpha * log_prob.reshape(len(present), 3, -1).sum(2) * present
+
+
 @pytest.mark.parametrize('twin', [False, True])
-@pytest.mark.parametrize('policy', ['maddpg', 'maddpg_discrete'])
+@pytest.mark.parametrize('policy', ['maddpg', 'maddpg_discrete', 'masac', 'masac_discrete'])
 def test_each_agent_with_rewards_of_its_own_has_a_critic_that_it_alone_follows(
     policy: str, twin: bool
 ) -> None:
@@ -493,25 +515,37 @@ def test_each_agent_with_rewards_of_its_own_has_a_critic_that_it_alone_follows(
     rows = learner.columns(data)
     update, model = learner.update, learner.model
     # critics
-    reached = numbers(update.targets.network['critic'](rows['next_obs'], update.next_action(rows)))
+    if 'masac' in policy:
+        next_action, cost = entropy_cost(update, rows['next_obs'], rows['next_noise'])
+    else:
+        next_action, cost = update.next_action(rows), np.zeros((5, 3))
+    reached = numbers(update.targets.network['critic'](rows['next_obs'], next_action))
     value = numbers(model.critic(rows['obs'], rows['action']))
     loss = 0.0
     for agent in range(3):
         own = slice(agent * count, (agent + 1) * count)
         follows = ~data['terminated'] * data['next_obs']['present'][:, agent]
-        wanted = data['reward'][:, agent] + 0.9 * follows * reached[own].min(0)
+        wanted = data['reward'][:, agent] + 0.9 * follows * (reached[own].min(0) - cost[:, agent])
         loss += (np.square(wanted - value[own]) * data['obs']['present'][:, agent]).mean(1).sum()
     np.testing.assert_allclose(float(update.critic_loss(rows).value.detach()), loss, rtol=1e-4)
     # actors
+    if 'masac' in policy:
+        taken, cost = entropy_cost(update, rows['obs'], rows['noise'])
+        reached = numbers(model.critic(rows['obs'], taken)).reshape(3, count, 5).min(1)
+        found = update.actor_loss(rows)
+        assert float(found.value.detach()) == pytest.approx((cost.sum(1) - reached.sum(0)).mean(), rel=1e-3)
+        assert float(found.metrics['entropy']) == pytest.approx(-cost.sum(1).mean(), rel=1e-3)
+        update.entropy.value.zero_()
     with torch.no_grad():
-        for parameter in model.critic.nets[count].parameters():
-            parameter.zero_()
+        for critic in model.critic.nets[count : 2 * count]:
+            for parameter in critic.parameters():
+                parameter.zero_()
     update.actor_loss(rows).value.backward()
     moves = [
         any(bool(p.grad.any()) for p in [*net.parameters(), *head.parameters()])
         for net, head in zip(model.actor.agents.nets, model.actor.agents.heads, strict=True)
     ]
-    assert moves == [True, False, True], 'the critic of the second agent has no slope'
+    assert moves == [True, False, True], 'the critics of the second agent have no slope'
 
 
 @pytest.mark.parametrize(
