@@ -11,7 +11,7 @@ from easydict import EasyDict
 from rlframe.data.faces import Metrics
 from rlframe.data.observation import has_mask
 from rlframe.data.staging import Staging
-from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep, to_tensor
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray, TimeStep, to_tensor
 from rlframe.errors import ConfigError
 from rlframe.policy.parts import faces
 from rlframe.policy.parts.actions import ActionMap, distribution_of, is_own, without_forbidden
@@ -41,7 +41,7 @@ from rlframe.policy.parts.recorded import transitions_of
 from rlframe.policy.parts.sections import PolicyConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
-from rlframe.policy.parts.team import check_rewards, network_arguments, rewards_of
+from rlframe.policy.parts.team import check_rewards, ends_of_agents, network_arguments, rewards_of
 from rlframe.registry import MODEL_REGISTRY
 from rlframe.utils.field import Configurable, defaults_of
 from rlframe.utils.lazy import torch
@@ -411,6 +411,13 @@ class Policy(Configurable):
         here, and for every policy that learns from recorded data.
         """
         return block if self._on_policy else transitions_of(self, block)
+
+    def ends(self, block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
+        """Returns where nothing follows what learns, and where the row below is none of its episode.
+
+        ``apart``: see ``apart_rows``, bool [T, N]. Both are bool [T, N] or, if agents have rewards of their own, [T, N, A].
+        """
+        return ends_of_agents(block, apart) if self.has_own_rewards else (block['terminated'], apart)
 
     # the faces, and the state that they save
 

@@ -25,7 +25,7 @@ from rlframe.policy.parts.options import (
 from rlframe.policy.parts.sections import CollectConfig, LearnConfig, PolicyConfig, StochasticEval
 from rlframe.policy.parts.sequences import Rows, apart_rows, flat, values_after
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel, ends_of_agents
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel
 from rlframe.policy.ppo import ActorPolicy, ActorUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
@@ -187,11 +187,8 @@ class COMAPolicy(ActorPolicy):
         apart = apart_rows(block)
         value, next_value = self._block_values(block, apart)
         reward = block['reward']
-        over = block['terminated']
-        ends = apart
-        if self.has_own_rewards:
-            over, ends = ends_of_agents(block, apart)
-        else:
+        over, ends = self.ends(block, apart)
+        if not self.has_own_rewards:
             reward = np.broadcast_to(reward[:, :, None], value.shape)
         next_value[over] = 0.0
         cfg = self._cfg.collect

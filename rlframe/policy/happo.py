@@ -92,9 +92,6 @@ class HAPPOPolicy(PPOPolicy):
         },
     )
 
-    ends, learned_returns = MAPPOPolicy.ends, MAPPOPolicy.learned_returns
-    normalised_advantages = MAPPOPolicy.normalised_advantages
-
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
         columns = self.columns(data)
         count = self.model.team.size

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from rlframe.data.faces import Metrics
-from rlframe.data.timestep import Batch, BoolArray
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import Facts, Settings
-from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel, ends_of_agents
+from rlframe.policy.parts.team import AGENT_REWARDS, GROUPS, TeamModel
 from rlframe.policy.ppo import DING_NETWORK, PPOConfig, PPOModel, PPOPolicy, PPOUpdate, metrics_of
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import option
@@ -58,11 +57,22 @@ class MAPPOUpdate(PPOUpdate):
 
     def normalised(self, advantage: torch.Tensor, rows: Rows) -> torch.Tensor:
         """Gives the advantages of the team, [B], or those of each agent while it is present, [B, A], mean 0 and deviation 1."""
-        scaled = self.standardised(advantage, self._ddof)
+        return self._scaled(advantage, self.standardised(advantage, self._ddof), rows)
+
+    def normalised_round(self, columns: Rows) -> torch.Tensor:
+        return self._scaled(columns['advantage'], super().normalised_round(columns), columns)
+
+    def _scaled(self, advantage: torch.Tensor, scaled: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns normalised advantages; ``scaled`` are those if all agents are present."""
         if advantage.dim() == 1:
             return scaled
         present = self.model.present(rows['obs'], advantage)
         return standardised_present(advantage, present, self._ddof, scaled)
+
+    def counted_values(self, column: torch.Tensor, rows: Rows) -> torch.Tensor:
+        if column.dim() == 1:
+            return column
+        return column[self.model.present(rows['obs'], column).bool()]
 
     def value_loss(self, value: torch.Tensor, rows: Rows) -> torch.Tensor:
         if value.dim() == 1:
@@ -130,23 +140,6 @@ class MAPPOPolicy(PPOPolicy):
             'agent_num': 'read from the spaces of the env',
         },
     )
-
-    def ends(self, block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
-        return ends_of_agents(block, apart) if self.has_own_rewards else (block['terminated'], apart)
-
-    def learned_returns(self, columns: Rows) -> torch.Tensor:
-        returns: torch.Tensor = columns['return_']
-        if not self.has_own_rewards:
-            return returns
-        return returns[self.model.present(columns['obs'], returns).bool()]
-
-    def normalised_advantages(self, columns: Rows) -> torch.Tensor:
-        scaled = PPOPolicy.normalised_advantages(self, columns)
-        if not self.has_own_rewards:
-            return scaled
-        advantage = columns['advantage']
-        present = self.model.present(columns['obs'], advantage)
-        return standardised_present(advantage, present, self._cfg.learn.advantage_ddof, scaled)
 
     @classmethod
     def starting(cls, facts: Facts) -> Settings:

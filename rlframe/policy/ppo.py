@@ -251,6 +251,15 @@ class PPOUpdate(ActorUpdate):
         policy_loss, is_clipped = self.policy_loss(log_prob, ratio, advantage)
         return policy_loss, entropy.mean(), metrics_of(ratio, log_ratio, is_clipped)
 
+    def normalised_round(self, columns: Rows) -> torch.Tensor:
+        """Returns the advantages of a round with mean 0 and standard deviation 1."""
+        normalised: torch.Tensor = standardised(columns['advantage'], self._ddof)
+        return normalised
+
+    def counted_values(self, column: torch.Tensor, rows: Rows) -> torch.Tensor:
+        """Returns those values of a column that belong to what is learned, of any shape."""
+        return column
+
     def policy_loss(
         self, log_prob: torch.Tensor, ratio: torch.Tensor, advantage: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -447,24 +456,15 @@ class PPOPolicy(ActorPolicy):
         columns = super().columns(data)
         columns |= self.advantages(data)
         if self._returns is not None:
-            self._returns.update(self.learned_returns(columns).cpu().numpy().reshape(-1))
+            counted = self.update.counted_values(columns['return_'], columns)
+            self._returns.update(counted.cpu().numpy().reshape(-1))
         columns['return_'] = self._in_critic_units(columns['return_'])
         value = columns.pop('value')
         if cfg.value_clip is not None:
             columns['value'] = self._in_critic_units(value)
         if cfg.advantage_norm == 'round':
-            columns['advantage'] = self.normalised_advantages(columns)
+            columns['advantage'] = self.update.normalised_round(columns)
         return columns
-
-    def normalised_advantages(self, columns: Rows) -> torch.Tensor:
-        """Returns the advantages of a round with mean 0 and standard deviation 1."""
-        normalised: torch.Tensor = standardised(columns['advantage'], self._cfg.learn.advantage_ddof)
-        return normalised
-
-    def learned_returns(self, columns: Rows) -> torch.Tensor:
-        """Returns those returns of a round that values learn, of any shape."""
-        returns: torch.Tensor = columns['return_']
-        return returns
 
     def advantages(self, data: Batch) -> Rows:
         """Returns advantages, returns and values of the rows of a round, in the env's units, float32 [M]."""
@@ -489,15 +489,11 @@ class PPOPolicy(ActorPolicy):
         ``apart``: see ``apart_rows``, bool [T, N].
         """
         value, next_value = self._block_values(block, apart)
-        over, apart = self.ends(block, apart)
+        over, ends = self.ends(block, apart)
         next_value[over] = 0.0
         cfg = self._cfg.collect
-        advantage = gae(block['reward'], value, next_value, apart, cfg.discount_factor, cfg.gae_lambda)
+        advantage = gae(block['reward'], value, next_value, ends, cfg.discount_factor, cfg.gae_lambda)
         return {'advantage': advantage, 'return_': advantage + value}
-
-    def ends(self, block: Batch, apart: BoolArray) -> tuple[BoolArray, BoolArray]:
-        """Returns where nothing follows a row, and ``apart``, of the shape [T, N] or of that of values."""
-        return block['terminated'], apart
 
     def _block_values(self, block: Batch, apart: BoolArray) -> tuple[FloatArray, FloatArray]:
         """Returns the values of the obs of each row and of its next obs, float32 [T, N]."""
