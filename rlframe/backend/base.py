@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rlframe.data.dataset import COLLECTOR_DATA, check_source
 from rlframe.errors import ConfigError
 from rlframe.pipeline import build
-from rlframe.pipeline.given_data import check_data
+from rlframe.pipeline.given_data import check_data, reads_rewards
 from rlframe.registry import BACKEND_REGISTRY, SERIAL_COLLECTOR_REGISTRY, SERIAL_EVALUATOR_REGISTRY
 from rlframe.utils.field import Configurable, Options, option
 from rlframe.utils.seed import incarnation_seed
@@ -208,6 +208,8 @@ class LocalBackend(Backend):
             self.env = build.make_env(cfg, self.factory, cfg.env.collector_env_num)
         else:
             check_source(self.data, self.factory.spec, COLLECTOR_DATA)
+            if reads_rewards(cfg.policy.type):
+                self.data.check_ends(self.factory.spec, COLLECTOR_DATA)
             check_data(self.data, cfg.policy.type, cfg.policy.learn.batch_size, COLLECTOR_DATA)
 
     def _made_child(self, cfg: ExperimentConfig) -> Supervisor:

@@ -34,7 +34,7 @@ from rlframe.config.components import (
 )
 from rlframe.config.ding import from_ding, is_ding, summary
 from rlframe.config.parallel_rules import parallel_errors
-from rlframe.config.rules import cross_errors, cross_warnings
+from rlframe.config.rules import cross_errors, cross_warnings, without_consequences
 from rlframe.config.schema import ALIASES, ALL_COMPONENTS, COMPONENTS, PARALLEL, SECTIONS, Tree
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.option_names import ambiguous_name, by_last_part, meant_keys
@@ -141,6 +141,7 @@ def compile_config(  # noqa: PLR0913  # DI-engine's users call it with create_cf
     errors += cross_errors(known)
     if is_parallel(values):
         errors += parallel_errors(known)
+    errors = without_consequences(errors)
     if errors:
         raise errors[0] if len(errors) == 1 else ConfigErrors(errors)
     # warn, and complete the config
@@ -546,14 +547,18 @@ def _override(tree: Tree, key: str, value: Any, what: str, errors: list[ConfigEr
 
 
 def parse_value(text: str) -> Any:
-    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; else returns the text."""
+    """Parses ``text`` as a Python literal, ``true``, ``none``, ``inf`` or ``dict(name=...)``; else returns the text.
+
+    The words of a list need no quotes: ``[a.npz, b.npz]``.
+    """
     words = {'true': True, 'false': False, 'none': None, 'null': None, 'inf': math.inf, '-inf': -math.inf}
     if text.lower() in words:
         return words[text.lower()]
     try:
         return ast.literal_eval(_Dicts().visit(ast.parse(text.strip(), mode='eval')))
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return text
+        listed = re.fullmatch(r'\[([^][(){}\'"]+)]', text.strip())
+        return [parse_value(word.strip()) for word in listed[1].split(',')] if listed else text
 
 
 class _Dicts(ast.NodeTransformer):

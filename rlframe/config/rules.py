@@ -39,6 +39,8 @@ NOT_ON_A_DEVICE = {
 """Options that need arrays, with the values that do not."""
 EVALUATOR = 'policy.eval.evaluator'
 """Section of the evaluator."""
+READS = "'dataset'"
+"""The collector of policies that learn from recorded data, as errors expect it."""
 OF_PLAYERS, OF_ONE = ('sample_1v1', 'episode_1v1'), ('sample', 'episode')
 """Serial collectors of games, and of envs with one player."""
 
@@ -172,6 +174,16 @@ def offline_policies() -> list[str]:
     return [name for name in POLICY_REGISTRY.names() if may_learn_from_data(name)]
 
 
+def without_consequences(errors: list[ConfigError]) -> list[ConfigError]:
+    """Returns the mistakes of a config without those that follow from another: collectors that act have other options."""
+    key = f'{COLLECTOR}.type'
+    if not any(error.where == key and error.expected == READS for error in errors):
+        return errors
+    return [
+        error for error in errors if error.where == key or not f'{error.where}.'.startswith('policy.collect.')
+    ]
+
+
 def begins_with(policy: str, data: str) -> str:
     """Returns how a policy that learns by acting begins with data; nothing if it learns from its newest actions only."""
     kind: Any = POLICY_REGISTRY.get(policy)
@@ -192,7 +204,7 @@ def _reads_or_acts(known: Known) -> Iterator[ConfigError]:
         remedy = (
             f'rlframe collect records data; rlframe train --data DATA --policy {policy} learns from them.'
         )
-        yield bad(known, key, message, "'dataset'", remedy)
+        yield bad(known, key, message, READS, remedy)
     if kind == 'dataset' and not may_learn_from_data(policy):
         message = f'{policy} learns by acting, not from data alone'
         yield bad(

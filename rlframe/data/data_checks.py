@@ -141,7 +141,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
 
 
 def check_marks(flags: BoolArray | None, columns: Iterable[str], spec: EnvSpec, where: str) -> None:
-    """Checks that data with rewards say where episodes end.
+    """Checks that data say where episodes end, if they have rewards.
 
     Args:
         flags: Whether each row ends an episode, [n]; None: the data do not say it.

@@ -18,6 +18,8 @@ from rlframe.scores import number_text
 
 PAIR = 'obs', 'action'
 """Column names of data that come as pairs."""
+ENDS = 'terminated', 'truncated'
+"""Columns that say where episodes end."""
 ROWS_OF_A_BLOCK = 1024
 """Consecutive rows that are read together."""
 SHARE = 0.75
@@ -43,6 +45,9 @@ class DataSource(ABC):
 
     def check(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
         """Checks that the data match the spaces of an env, now or when they are read."""
+
+    def check_ends(self, spec: EnvSpec, where: str) -> None:  # noqa: B027  a custom source need not override it
+        """Checks that data with rewards say where episodes end, if all of them can be seen at once."""
 
     def close(self) -> None:  # noqa: B027  a source without anything to close is whole, too
         """Does nothing: the data are closed by their creator."""
@@ -79,10 +84,13 @@ class RowSource(DataSource):
                 check_spec(self.rows.columns, self.recording.spec(), spec, where)
             self.rows = fitted(self.rows, spec)
             check_batch(self.rows, spec, where)
-            check_marks(_marks(self.rows), self.rows.keys(), spec, where)
         else:
             self._spec, self._where = spec, where
             self._pick(np.zeros(1, np.int64))
+
+    def check_ends(self, spec: EnvSpec, where: str) -> None:
+        if isinstance(self.rows, Batch):
+            check_marks(_marks(self.rows), self.rows.keys(), spec, where)
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         order = rng.permutation(len(self.rows))
@@ -174,13 +182,19 @@ class BlockSource(DataSource):
     def check(self, spec: EnvSpec, where: str) -> None:
         self._spec, self._where = spec, where
         check_spec(self._columns, None if self.recording is None else self.recording.spec(), spec, where)
-        marks = []
         for start, stop in self._blocks.tolist():
-            rows = fitted(Batch({name: column[start:stop] for name, column in self._columns.items()}), spec)
+            rows = fitted(self._read(self._columns, start, stop), spec)
             check_batch(rows, spec, where, np.arange(start, stop))
-            marks.append(_marks(rows))
-        found = [each for each in marks if each is not None]
-        check_marks(np.concatenate(found) if found else None, self._columns.keys(), spec, where)
+
+    def check_ends(self, spec: EnvSpec, where: str) -> None:
+        flags = {name: self._columns[name] for name in ENDS if name in self._columns}
+        found = [_marks(self._read(flags, start, stop)) for start, stop in self._blocks.tolist() if flags]
+        marks = [each for each in found if each is not None]
+        check_marks(np.concatenate(marks) if marks else None, self._columns.keys(), spec, where)
+
+    def _read(self, columns: Columns, start: int, stop: int) -> Batch:
+        """Reads consecutive rows."""
+        return Batch({name: column[start:stop] for name, column in columns.items()})
 
     def batches(self, size: int, rng: np.random.Generator, skip: int = 0) -> Iterator[Batch]:
         order = np.random.default_rng(rng.integers(2**32, size=4))
@@ -241,7 +255,7 @@ class BlockSource(DataSource):
 
 def _marks(rows: Batch) -> BoolArray | None:
     """Returns whether each row ends an episode, [n]; None if the data do not say it."""
-    flags = [np.asarray(rows[name], np.bool_) for name in ('terminated', 'truncated') if name in rows]
+    flags = [np.asarray(rows[name], np.bool_) for name in ENDS if name in rows]
     return np.logical_or.reduce(flags) if flags else None
 
 
@@ -290,6 +304,10 @@ class MixedSource(DataSource):
     def check(self, spec: EnvSpec, where: str) -> None:
         for source in self.sources:
             source.check(spec, where)
+
+    def check_ends(self, spec: EnvSpec, where: str) -> None:
+        for source in self.sources:
+            source.check_ends(spec, where)
 
     def check_size(self, size: int) -> None:
         """Checks that a batch of ``size`` rows can have rows of all data.

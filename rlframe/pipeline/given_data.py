@@ -53,7 +53,7 @@ def check_data(source: DataSource, name: str, batch_size: int, where: str) -> No
             have rows of all data.
     """
     kind: Any = POLICY_REGISTRY.get(name)
-    needed = _columns_of(getattr(kind, 'update_class', None))
+    needed = _columns_of(_inputs(kind))
     names = source.names()
     missing = [] if names is None else [column for column in needed if column not in names]
     if missing:
@@ -70,9 +70,20 @@ def check_data(source: DataSource, name: str, batch_size: int, where: str) -> No
         source.check_size(batch_size)
 
 
-def _columns_of(update: Any) -> tuple[str, ...]:
-    """Returns the columns of recorded data that an update is made of, in the end."""
-    inputs = getattr(update, 'inputs', ())
+def reads_rewards(name: str) -> bool:
+    """Whether a policy learns from the rewards of recorded data, and so from where episodes end."""
+    inputs = _inputs(POLICY_REGISTRY.get(name))
+    return 'reward' in inputs or not inputs
+
+
+def _inputs(kind: Any) -> Sequence[str]:
+    """Returns the columns that the update of a policy reads; none if it does not say it."""
+    inputs: Sequence[str] = getattr(getattr(kind, 'update_class', None), 'inputs', ())
+    return inputs
+
+
+def _columns_of(inputs: Sequence[str]) -> tuple[str, ...]:
+    """Returns the columns of recorded data of which the inputs of an update are made, in the end."""
     if 'reward' not in inputs:
         return tuple(name for name in STEP if name in inputs)
     return STEP if 'next_obs' in inputs else tuple(name for name in STEP if name != 'next_obs')
@@ -172,6 +183,7 @@ def _episodes(data: Any, spec: EnvSpec) -> list[Batch]:
     """Returns the episodes of recorded data with the columns and types of env steps."""
     source: Any = open_data(data, KEY, Selection(memory=math.inf))
     check_source(source, spec, KEY)
+    source.check_ends(spec, KEY)
     rows = getattr(source, 'rows', None)
     if not isinstance(rows, Batch):
         raise ConfigError('bad value', where=KEY, got=data, expected='the path of recorded data')

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from rlframe.data.recording import STEP
 from rlframe.data.timestep import Batch, TimeStep
 from rlframe.policy.parts.sequences import real_rows
 
@@ -16,11 +17,11 @@ FROM_DATA: dict[str, Any] = dict(collector=dict(type='dataset'), n_sample=None)
 def transitions_of(policy: Any, block: Batch) -> Batch:
     """Returns recorded rows of envs, [T, N, ...], as the rows that the policy would have collected, [M, ...].
 
-    Actions become those that its network means, and recurrent states those in which an episode begins. Rows without rewards
-    stay as they are.
+    Actions become those that its network means, and recurrent states those in which an episode begins. Rows that are no
+    whole env steps stay as they are.
     """
     rows = block.map(lambda column: column[real_rows(block)])
-    if 'reward' not in rows:
+    if any(name not in rows for name in STEP):
         return rows
     ends = (rows['terminated'], rows['truncated'])
     step = TimeStep(rows['next_obs'], rows['reward'], *ends, (), np.arange(len(rows)))

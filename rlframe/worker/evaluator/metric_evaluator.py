@@ -130,6 +130,7 @@ class MetricSerialEvaluator(ISerialEvaluator):
         source = open_data(cfg['data'], DATA, Selection(held_out=held_out, is_held_out=held_out > 0))
         check_source(source, spec, DATA)
         if cfg['estimate'] is not None:
+            source.check_ends(spec, DATA)
             if not isinstance(source, RowSource) or not isinstance(source.rows, Batch):
                 raise ConfigError('an estimate needs recorded data in memory', where=DATA)
             settings = EstimateSettings(cfg['estimate'], cfg['discount_factor'], cfg['updates'])

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from error_texts import raises
@@ -112,6 +113,39 @@ def test_who_learns_from_what_is_said_before_training(
 ) -> None:
     assert main(['train', *[word.replace('DATA', data) for word in words]]) == 2
     assert message.replace('DATA', data) in capsys.readouterr().err and not list(cwd.iterdir())
+
+
+def test_a_collector_that_acts_for_a_policy_of_data_is_one_mistake(cwd: Path, capsys: Any) -> None:
+    assert main(['train', '-c', 'pendulum_iql', 'collector.type=sample', 'policy.learn.expectile=2']) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 3 and 'learn.expectile' in lines[1] and 'iql learns from recorded data' in lines[2]
+
+
+def test_paths_in_a_list_need_no_quotes(cwd: Path, capsys: Any) -> None:
+    assert main(['train', '-c', 'pendulum_iql', 'collector.data=[a.npz, b/c-v0]']) == 2
+    assert f'no such file: {cwd / "a.npz"}' in capsys.readouterr().err
+
+
+def unmarked(folder: Path, env: str, count: int = 300) -> str:
+    """Writes steps without end marks, of which there are more than an episode has."""
+    made: Any = gymnasium.make(env)
+    obs = made.observation_space.sample()
+    action = np.stack([made.action_space.sample() for _ in range(count)])
+    np.savez(folder / 'own.npz', obs=np.tile(obs, (count, 1)), action=action, reward=np.zeros(count))
+    return str(folder / 'own.npz')
+
+
+@pytest.mark.parametrize(
+    ('policy', 'env'), [('bc', 'CartPole-v1'), ('ibc', 'Pendulum-v1'), ('td3_bc', 'Pendulum-v1')]
+)
+def test_end_marks_are_needed_by_those_who_learn_from_rewards(
+    policy: str, env: str, tmp_path: Path, cwd: Path, capsys: Any
+) -> None:
+    words = f'train --data {unmarked(tmp_path, env)} --env {env} --policy {policy} --train-iter 2'.split()
+    small = ['env.n_evaluator_episode=1', 'env.evaluator_env_num=1']
+    is_fine = policy != 'td3_bc'
+    assert main([*words, *small]) == (0 if is_fine else 2)
+    assert ('the data have no end marks' in capsys.readouterr().err) != is_fine
 
 
 @pytest.mark.parametrize('column', ['next_obs', 'reward', 'terminated'])

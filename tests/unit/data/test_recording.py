@@ -299,7 +299,9 @@ def test_spoilt_data_are_named_by_row_and_column(
     path = spoilt(tmp_path, **columns)
     spec = dataclasses.replace(SPEC, max_episode_steps=10)
     with pytest.raises(ConfigError, match=words):
-        check_source(open_data(str(path), 'x', Selection(memory=memory)), spec, 'x')
+        source = open_data(str(path), 'x', Selection(memory=memory))
+        check_source(source, spec, 'x')
+        source.check_ends(spec, 'x')
 
 
 def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
