@@ -40,6 +40,8 @@ EPISODES = 30
 """Episodes of an evaluation."""
 LOOKS = 10
 """Evaluations of a run."""
+LOWEST = -1000
+"""Returns below it are cut off in the picture."""
 GAMES = {
     'spread': ('simple_spread_v3', {}, {}),
     'speaker_listener': ('simple_speaker_listener_v4', {'pad': True}, {'groups': 'separate'}),
@@ -178,7 +180,7 @@ def draw(records: list[dict[str, Any]]) -> None:
 
     measured = [game for game in GAMES if any(case.startswith(f'{game}.') for case, _ in pairs(records))]
     figure, panels = pyplot.subplots(
-        1, len(measured), figsize=(1 + 4 * len(measured), 3.4), constrained_layout=True, squeeze=False
+        1, len(measured), figsize=(1 + 4 * len(measured), 3.8), constrained_layout=True, squeeze=False
     )
     for panel, game in zip(panels[0], measured, strict=True):
         for number, algorithm in enumerate(OPTIONS):
@@ -191,9 +193,9 @@ def draw(records: list[dict[str, Any]]) -> None:
                         panel.plot(steps, returns, style, color=f'C{number}', label=f'{algorithm}, {side}')
         panel.set_title(GAMES[game][0])
         panel.set_xlabel('frames')
-        handles, labels = panel.get_legend_handles_labels()
-        unique = dict(zip(labels, handles, strict=True))
-        panel.legend(unique.values(), unique.keys(), fontsize='x-small')
+        panel.set_ylim(max(panel.get_ylim()[0], LOWEST), 0)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc='outside lower center', ncols=len(labels), fontsize='small')
     panels[0, 0].set_ylabel('return of an agent')
     figure.savefig(PICTURE, dpi=110)
 
