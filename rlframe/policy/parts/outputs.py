@@ -282,17 +282,22 @@ def project(
     Source:
         Bellemare et al. (2017), eq. 7.
     """
-    number = torch.arange(len(support), device=support.device)
-    # in units of the distance of atoms, from float64, as float32 rounds atoms far from 0 by a large share of it
+    # moved values, in units of the distance of atoms; in float64, as float32 rounds atoms far from 0 by a large share of it
     low = support[0].double()
     high = support[-1].double()
     gap = (high - low) / (len(support) - 1)
-    first = ((reward.double() + (discount.double() - 1) * low) / gap).to(probability.dtype)  # [B]
-    place = (first[:, None] + discount[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
-    # in place: memory for each step of it would cost several times what its numbers do
-    distance = (place[:, None, :] - number[:, None]).abs_()  # [B, M, M]
-    share = distance.neg_().add_(1).clamp_(min=0)
-    return (share @ probability[:, :, None])[:, :, 0]
+    first = (reward.double() + (discount.double() - 1) * low) / gap  # [B]
+    number = torch.arange(len(support), device=support.device)
+    place = (first[:, None] + discount.double()[:, None] * number).clamp(0, len(support) - 1)  # [B, M]
+    # the mean of max(x - place, 0) at each atom x, and at one more beyond each end, by sums over the values below
+    x = torch.arange(-1, len(support) + 1, dtype=place.dtype, device=place.device)
+    below = torch.searchsorted(place, x.repeat(len(place), 1), right=True)  # [B, M + 2]
+    share = probability.double()
+    pad = torch.nn.functional.pad
+    mass = pad(share.cumsum(1), (1, 0)).gather(1, below)
+    moment = pad((share * place).cumsum(1), (1, 0)).gather(1, below)
+    # its bend at an atom is what the neighbours of that atom give it
+    return (x * mass - moment).diff(n=2, dim=1).clamp(min=0).to(probability.dtype)
 
 
 SPREAD = 0.75
