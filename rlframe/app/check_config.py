@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlframe import config
@@ -12,6 +12,7 @@ from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import row, space_text
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.pipeline import build, memory_needs
+from rlframe.pipeline.reward_models import check_infos
 from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.progress import BUDGETS, set_budgets
 from rlframe.scores import exact_text, goal_of
@@ -121,11 +122,16 @@ def _add_facts_of_env(found: dict[str, Any], cfg: ExperimentConfig) -> None:
         ConfigError: If the env cannot be created, the policy cannot act in it, or the replay buffer does not fit.
         ConfigErrors: If several of these are so.
     """
-    spec = build.make_factory(cfg).spec
+    factory = build.make_factory(cfg)
+    spec = factory.spec
     errors: list[ConfigError] = []
-    for check in (build.check_policy, check_reward_models, memory_needs.check_memory):
+    checks: list[tuple[Callable[..., Any], Any]] = [(check_infos, factory)]
+    checks += [
+        (check, spec) for check in (build.check_policy, check_reward_models, memory_needs.check_memory)
+    ]
+    for check, what in checks:
         try:
-            check(cfg, spec)
+            check(cfg, what)
         except ConfigError as error:
             errors.append(error)
     if errors:

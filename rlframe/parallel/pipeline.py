@@ -30,7 +30,7 @@ from rlframe.pipeline import build, memory_needs
 from rlframe.pipeline.build import LoopState, Part, TrainingRun
 from rlframe.pipeline.checkpoints import Checkpoints, RunFacts
 from rlframe.pipeline.hooks import LaterHooks, given_hooks
-from rlframe.pipeline.reward_models import make_reward_models
+from rlframe.pipeline.reward_models import check_infos, make_reward_models
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, nothing_left, write_counts
 from rlframe.pipeline.training import run_shown, starting_point
 from rlframe.registry import LAUNCHER_REGISTRY
@@ -170,6 +170,7 @@ class ParallelPipeline(TrainingRun, CoordinatedRun):
         policy = build.make_policy(cfg, self.factory.spec)
         commander = assembly.make_commander(cfg, self.factory.spec, policy.command_mode)
         check_reward_models(cfg, self.factory.spec)
+        check_infos(cfg, self.factory)
         self.evaluator = commander
         """Knows the scores."""
         facts = RunFacts(cfg, self.factory.spec, lambda: self.evaluator.latest)

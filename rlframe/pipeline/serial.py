@@ -18,7 +18,7 @@ from rlframe.pipeline.given_data import GivenData
 from rlframe.pipeline.hooks import given_hooks
 from rlframe.pipeline.learner_aggregator import make_learners
 from rlframe.pipeline.recording import Record, check_record
-from rlframe.pipeline.reward_models import make_reward_models
+from rlframe.pipeline.reward_models import check_infos, make_reward_models
 from rlframe.pipeline.run_output import RunOutput, decide_whether_over, unused, write_counts
 from rlframe.reward_model.paid import check_reward_models
 from rlframe.run.child_process import StallDetector
@@ -119,6 +119,7 @@ class SerialPipeline(TrainingRun):
         if saved is not None:
             self._facts.check_same(saved.manifest, saved.path)
         check_reward_models(cfg, self.factory.spec)
+        check_infos(cfg, self.factory)
         self.policy = build.make_policy(cfg, self.factory.spec, self._model)
         """The policy that is being trained."""
         if saved is not None and state is not None:  # fails before the run folder is touched

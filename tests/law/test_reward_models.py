@@ -16,7 +16,7 @@ from runs import differences, end_of
 from rlframe import config
 from rlframe.data import Batch
 from rlframe.data.timestep import EnvSpec, FloatArray
-from rlframe.errors import ConfigError, EnvError, RegistryError
+from rlframe.errors import ConfigError, RegistryError
 from rlframe.pipeline import SerialPipeline
 from rlframe.policy import create_policy
 from rlframe.registry import REWARD_MODEL_REGISTRY
@@ -157,7 +157,13 @@ class Placed(CountingEnv):
 
     def step(self, action: Any) -> Any:
         obs, reward, terminated, truncated, info = super().step(action)
-        return obs, reward, terminated, truncated, info | {'place': np.array([self.step_number, 7])}
+        return (
+            obs,
+            reward,
+            terminated,
+            truncated,
+            info | {'place': np.array([self.step_number, 7]), 'said': 'no'},
+        )
 
 
 @pytest.mark.parametrize('policy', ['dqn', 'ppo'])
@@ -172,11 +178,22 @@ def test_rows_carry_what_infos_say(policy: str, cwd: Path) -> None:
         )  # each step is at a place of its own
 
 
-def test_a_name_that_no_info_has_is_said(cwd: Path) -> None:
-    section = {'counts': {'infos': ['plac']}}
-    cfg = config.compile_config(*config_pair('dqn', Placed, reward_model=section, max_train_iter=20))
-    with SerialPipeline(cfg) as pipeline, pytest.raises(EnvError, match="Did you mean 'place'"):
-        pipeline.run()
+@pytest.mark.parametrize(
+    ('env', 'name', 'words'),
+    [
+        (Placed, 'plac', "Did you mean 'place'"),
+        (Placed, 'said', r"expected some of \['place'\]"),
+        (CountingEnv, 'place', 'they have no numbers'),
+    ],
+)
+def test_a_number_that_infos_do_not_have_is_named_before_training(
+    env: Any, name: str, words: str, cwd: Path
+) -> None:
+    section = {'counts': {'infos': ['place', name]}}
+    cfg = config.compile_config(*config_pair('dqn', env, reward_model=section, max_train_iter=20))
+    with pytest.raises(ConfigError, match=rf'reward_model\.counts\.infos: .*{words}'):
+        SerialPipeline(cfg)
+    assert not list(cwd.iterdir())
 
 
 def test_options_of_one_model_are_set_by_its_name_in_either_form() -> None:

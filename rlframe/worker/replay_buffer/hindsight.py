@@ -130,13 +130,15 @@ class Hindsight:
 
         Raises:
             EnvError: If a reward depends on more than goals; the first difference is shown.
-            EpisodeTooLongError: If an episode has more than ``most`` steps.
+            EpisodeTooLongError: If an episode has more than ``most`` steps, even if it is not over.
         """
         rows = self.episodes.take(data)
-        longest = int(rows[BEFORE].max(initial=-1)) + 1
+        running = self.episodes.longest(most)
+        longest = max(int(rows[BEFORE].max(initial=-1)) + 1, running)
         if longest > most:
+            so_far = ' and goes on' if running == longest else ''
             raise EpisodeTooLongError(
-                f'hindsight needs whole episodes in the replay buffer, and one has {longest} env steps',
+                f'hindsight needs whole episodes in the replay buffer, and one has {longest} env steps{so_far}',
                 where=f'{KEY}.replay_buffer_size',
                 got=most,
                 expected=f'at least {longest}',

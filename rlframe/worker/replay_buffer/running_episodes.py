@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data import Batch, IntArray
-from rlframe.data.timestep import from_tree, to_tree
+from rlframe.data.timestep import BoolArray, from_tree, to_tree
 from rlframe.worker.replay_buffer.ring import done_of, stack_items, to_items, to_numpy
 
 BEFORE, AFTER = 'steps_before', 'steps_after'
@@ -42,25 +42,19 @@ class RunningEpisodes:
 
     def _ended(self, rows: Batch) -> Batch:
         """Returns the steps of the episodes that are over, and keeps the others."""
-        count = len(rows)
-        env_id = np.asarray(rows['env_id']) if 'env_id' in rows else np.zeros(count, np.int64)
-        order = np.argsort(env_id, kind='stable')
-        env, ends = env_id[order], done_of(rows)[order]
-
-        # where episodes start, in that order
-        is_first = np.ones(count, bool)
-        is_first[1:] = ends[:-1] | (env[1:] != env[:-1])
-        if 'episode_step' in rows:
-            is_first |= np.asarray(rows['episode_step'])[order] == 0
-        start = np.flatnonzero(is_first)
-        length = np.diff(start, append=count)
-
-        # which of them are over
-        is_over = ends[start + length - 1]
-        is_over[:-1] |= env[start[1:]] == env[start[:-1]]
+        order, length, is_over = _pieces(rows)
         goes = np.repeat(is_over, length)
         self._parts = [] if goes.all() else [rows[np.sort(order[~goes])]]
         return _numbered(rows[order[goes]], length[is_over])
+
+    def longest(self, limit: int) -> int:
+        """Returns the steps so far of the longest running episode, if it may have more than ``limit``; else 0."""
+        if sum(map(len, self._parts)) <= limit:
+            return 0
+        marks = [name for name in (*MARKS, 'terminated', 'truncated') if name in self._parts[0]]
+        rows = Batch.cat([Batch({name: part[name] for name in marks}) for part in self._parts])
+        _, length, is_over = _pieces(rows)
+        return int(length[~is_over].max(initial=0))
 
     def clear(self) -> None:
         """Forgets all steps."""
@@ -79,6 +73,27 @@ def episodes_of(rows: Batch) -> list[Batch]:
     """Returns the episodes of steps that are marked with ``AFTER``."""
     cuts = [0, *(np.flatnonzero(rows[AFTER] == 0) + 1).tolist()]
     return [rows[start:stop] for start, stop in pairwise(cuts)]
+
+
+def _pieces(rows: Batch) -> tuple[IntArray, IntArray, BoolArray]:
+    """Returns an order of steps in which each episode is in one piece, the steps of each, and whether it is over."""
+    count = len(rows)
+    env_id = np.asarray(rows['env_id']) if 'env_id' in rows else np.zeros(count, np.int64)
+    order = np.argsort(env_id, kind='stable')
+    env, ends = env_id[order], done_of(rows)[order]
+
+    # where episodes start, in that order
+    is_first = np.ones(count, bool)
+    is_first[1:] = ends[:-1] | (env[1:] != env[:-1])
+    if 'episode_step' in rows:
+        is_first |= np.asarray(rows['episode_step'])[order] == 0
+    start = np.flatnonzero(is_first)
+    length = np.diff(start, append=count)
+
+    # which of them are over
+    is_over = ends[start + length - 1]
+    is_over[:-1] |= env[start[1:]] == env[start[:-1]]
+    return order, length, is_over
 
 
 def _numbered(rows: Batch, length: IntArray) -> Batch:

@@ -213,6 +213,17 @@ def test_an_episode_that_does_not_fit_is_an_error() -> None:
         filled(episode(1, 11), size=10)
 
 
+def test_an_episode_that_never_ends_is_an_error_when_it_cannot_fit_any_more() -> None:
+    buffer = filled(episode(1, 4), size=10)
+    endless, other = (episode(number, 20).replace(terminated=np.zeros(20, bool)) for number in (2, 3))
+    for step in range(10):
+        both = Batch.cat([endless[step : step + 1], other[step % 5 : step % 5 + 1]])
+        buffer.push(both.replace(env_id=np.array([0, 1]), episode_step=np.array([step, step % 5])), 0)
+    last = endless[10:11].replace(env_id=np.array([0]), episode_step=np.array([10]))
+    with pytest.raises(EpisodeTooLongError, match='one has 11 env steps and goes on'):
+        buffer.push(last, 0)
+
+
 @pytest.mark.parametrize(
     'options', [{'type': 'sequence'}, {'type': 'episode'}, {'type': 'naive', 'device': 'cuda'}]
 )
