@@ -14,6 +14,7 @@ from easydict import EasyDict
 from error_texts import raises
 
 from rlframe.config import compile_config, read_config, split_config, unread_user_keys, write_total_config
+from rlframe.config.compile import parse_value
 from rlframe.errors import ConfigError, ConfigErrors, ConfigWarning
 from rlframe.policy.dqn import DQNPolicy
 from rlframe.registry import REGISTRIES
@@ -318,7 +319,6 @@ def test_an_empty_dict_empties_an_option_and_leaves_the_type_of_a_section() -> N
         '[dict(a=open("x"))]',
         '[dict(**{})]',
         'x(dict(a=1))',
-        '[FlattenObservation]',
         '(lambda: [])()',
         '[' * 3000,
     ],
@@ -326,7 +326,12 @@ def test_an_empty_dict_empties_an_option_and_leaves_the_type_of_a_section() -> N
 def test_text_that_is_no_literal_calls_nothing_and_says_how_a_list_is_written(text: str) -> None:
     (error,) = errors_of({}, overrides=[f'env.wrappers={text}'])
     assert error.where == 'env.wrappers' and error.got == text
-    assert ('quotes for the shell' if '[dict' in text or '[F' in text else 'expected list') in str(error)
+    assert ('quotes for the shell' if '[dict' in text else 'expected list') in str(error)
+
+
+@pytest.mark.parametrize('text', ['[a, b/c.npz]', "['a', 'b/c.npz']", '[ a,b/c.npz ]'])
+def test_words_of_a_list_need_no_quotes(text: str) -> None:
+    assert parse_value(text) == ['a', 'b/c.npz'] and parse_value('[x, true, 3]') == ['x', True, 3]
 
 
 def test_arguments_win_over_everything() -> None:
