@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlframe.config.schema import PARALLEL, REWARD_MODELS, Component, Tree
+from rlframe.config.schema import REWARD_MODELS, Component, Tree
 from rlframe.errors import ConfigError
 from rlframe.registry import POLICY_REGISTRY, REWARD_MODEL_REGISTRY
 from rlframe.utils.component_list import chosen
@@ -115,9 +115,3 @@ def pays_rows(known: Mapping[str, Any], is_recurrent: bool) -> Iterator[ConfigEr
     if policy is not None and policy.samples_rounds and policy.replays_sequences:
         message = f'{name} learns from sequences of whole rounds, which no reward model can pay'
         yield ConfigError(message, where='policy.type', got=name, remedy='Leave reward_model out.')
-    if f'{PARALLEL}.collector_num' in known and any(
-        kind.needs_likelihood or kind.needs_episodes for kind in kinds
-    ):
-        message = 'the coordinator of parallel mode pays for rows, and has no policy that acts or says how likely actions are'
-        remedy = 'Train in serial mode, -m serial, or on Ray: collector.backend=ray.'
-        yield ConfigError(message, where=REWARD_MODELS, remedy=remedy)

@@ -47,6 +47,7 @@ from rlframe.worker.evaluator.base_serial_evaluator import EvalResult
 from rlframe.worker.evaluator.eval_metric import METRICS, evaluation_metrics
 
 if TYPE_CHECKING:
+    from rlframe.policy import Policy
     from rlframe.worker import IBuffer
 
 LEAGUE = 'league.json'
@@ -184,7 +185,7 @@ class ParallelPipeline(TrainingRun, CoordinatedRun):
         """The run folder and the writer of metrics."""
         self.reward_models = make_reward_models(cfg, policy, self.factory)
         """What pays for rows beside the env, or in its place; None if the config names none."""
-        self._assemble(commander, facts)
+        self._assemble(commander, facts, policy)
         if not launches:
             self.coordinator.server.check_joinable()
         if saved is not None and state is not None:
@@ -196,7 +197,7 @@ class ParallelPipeline(TrainingRun, CoordinatedRun):
         if not self.complete:
             self._output.begin(self.progress)
 
-    def _assemble(self, commander: BaseParallelCommander, facts: RunFacts) -> None:
+    def _assemble(self, commander: BaseParallelCommander, facts: RunFacts, policy: Policy) -> None:
         """Creates the coordinator and the parts that it needs in this process."""
         cfg = self.cfg
         data = assembly.make_data(cfg, tb_logger=self.writer, exp_name=str(self.folder))
@@ -204,7 +205,7 @@ class ParallelPipeline(TrainingRun, CoordinatedRun):
         """Past transitions; None for an on-policy policy."""
         if self.replay_buffer is not None:
             build.give_goals(self.replay_buffer, self.factory)
-        data.reward_models = self.reward_models
+        data.pay_by(self.reward_models, policy)
         self.coordinator = Coordinator(
             cfg, commander=commander, data=data, run=self, fingerprint=shared_fingerprint(cfg)
         )

@@ -66,6 +66,11 @@ class RewardModels:
         self._logged: dict[str, float] = {}
         self._paid: dict[str, FloatArray] = {}  # what each model paid last
 
+    @property
+    def asks_policy(self) -> bool:
+        """Whether a model asks how likely the policy takes actions."""
+        return any(model.needs_likelihood for model in self.models.values())
+
     def _give_likelihood(self, policy: Any) -> None:
         """Tells models how likely the policy takes actions.
 

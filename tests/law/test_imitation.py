@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from demonstrations import demonstrations
 from parallel_parts import compiled
 from runs import differences, end_of
 
@@ -45,22 +46,6 @@ CASES = {
 
 
 FAST = 'gail', 'pwil', 'drex'
-
-
-def demonstrations(path: Path) -> str:
-    """Writes episodes of two lengths, as if the shorter one were worse, and returns their path."""
-    columns = record(range(2))
-    length = len(columns['obs'])
-    end = np.isin(np.arange(length), [99, length - 1])
-    np.savez(
-        path,
-        **columns,
-        next_obs=np.roll(columns['obs'], -1, 0),
-        reward=np.ones(length, np.float32),
-        terminated=end,
-        truncated=np.zeros(length, bool),
-    )
-    return str(path)
 
 
 def trained(

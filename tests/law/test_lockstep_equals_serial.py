@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from demonstrations import demonstrations
 from parallel_parts import compiled, wait_until
 from runs import differences
 
@@ -26,6 +27,12 @@ from rlframe.run.progress import Progress
 from rlframe.utils.seed import set_seed
 
 UPDATES = 20
+JUDGED = {
+    'airl': 'batch_size=16, update_per_collect=2',
+    'gcl': 'batch_size=16, update_per_collect=2',
+    'drex': 'updates=5, clone_updates=5, noise=[1.0, 0.0], episodes_per_noise=2',
+}
+"""Reward models that ask how likely the policy takes actions, or play episodes: some of their options."""
 CASES = {
     'dqn': ('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
     'ppo': (
@@ -38,6 +45,18 @@ CASES = {
     'dqn rnd': (
         *('cartpole_dqn', 'policy.learn.batch_size=8', 'policy.random_collect_size=30'),
         'reward_model=dict(rnd=dict(batch_size=16), counts=dict(cell=0.1))',
+    ),
+    **{
+        f'ppo {name}': (
+            *('cartpole_ppo', 'policy.collect.n_sample=24'),
+            f"reward_model=dict(type={name!r}, data='DATA', hidden_size_list=[8], {options})",
+        )
+        for name, options in JUDGED.items()
+    },
+    'sac_discrete airl': (
+        *('cartpole_sac_discrete', 'policy.learn.batch_size=16', 'policy.random_collect_size=100'),
+        *('policy.collect.n_sample=8', 'policy.learn.update_per_collect=1'),
+        f"reward_model=dict(type='airl', data='DATA', hidden_size_list=[8], {JUDGED['airl']})",
     ),
     'impala': ('cartpole_impala', 'policy.collect.n_sample=24', 'policy.model.core=gru'),
     'sac': ('pendulum_sac', 'policy.learn.batch_size=8', 'policy.random_collect_size=16'),
@@ -74,7 +93,7 @@ def in_lockstep(cfg: Any) -> tuple[Any, Coordinator, Run]:
         learn.get('batch_size') or 1,
         learn.get('update_per_collect') or 1,
     )
-    data.reward_models = make_reward_models(cfg, policy, factory)
+    data.pay_by(make_reward_models(cfg, policy, factory), policy)
     own = {'parallel': {'coordinator': {'wait': 0.002}}}
     coordinator = Coordinator(own, server=server, commander=commander, data=data, run=run)
     coordinator.start()
@@ -110,10 +129,25 @@ def serial(
 
 
 @pytest.mark.parametrize(
-    'case', ['dqn', 'dqn rnd', 'ppo', 'ppo counts', 'impala', pytest.param('sac', marks=pytest.mark.slow)]
+    'case',
+    [
+        *(
+            'dqn',
+            'dqn rnd',
+            'ppo',
+            'ppo counts',
+            'ppo airl',
+            'ppo gcl',
+            'ppo drex',
+            'sac_discrete airl',
+            'impala',
+        ),
+        pytest.param('sac', marks=pytest.mark.slow),
+    ],
 )
 def test_lockstep_equals_serial(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    name, *overrides = CASES[case]
+    data = demonstrations(tmp_path / 'expert.npz')
+    name, *overrides = (word.replace('DATA', data) for word in CASES[case])
     options = (f'max_train_iter={UPDATES}', 'policy.eval.evaluator.eval_freq=8', 'env.stop_value=1e9')
     cfg = compiled(name, *overrides, *options)
     learner, coordinator, run = in_lockstep(copy.deepcopy(cfg))

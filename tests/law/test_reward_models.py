@@ -214,11 +214,6 @@ BAD = {
     'nothing': ("reward_model=dict(type='counts', episodic=False, lifelong=False)", 'nothing is counted'),
     'n steps': (COUNTS, 'policy.nstep', 'policy.nstep=3'),
     'no marks': (COUNTS, 'mark_episodes', 'collector.mark_episodes=false'),
-    'parallel': (
-        'reward_model=dict(type="airl", data="x.npz")',
-        'the coordinator of parallel mode',
-        'parallel.collector_num=1',
-    ),
 }
 
 

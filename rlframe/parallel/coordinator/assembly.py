@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.config.schema import CoordinatorConfig
+from rlframe.data.faces import ACTING
 from rlframe.data.timestep import Batch, EnvSpec, from_tree, to_tree
 from rlframe.errors import ConfigError
 from rlframe.parallel.coordinator.base_parallel_commander import (
@@ -85,6 +86,7 @@ class TrainingData:
         self._batch_size, self._max_staleness = batch_size, max_staleness
         self.reward_models: Any = None
         """What pays for rows as they arrive and as they are drawn, a ``RewardModels``; None: the env alone."""
+        self._actor: Any = None  # a face of the policy that reward models ask
         self.updates_per_part = 1 if buffer is None else update_per_collect
         """Updates that a part makes due; without a buffer, a part is one batch."""
         # parts for an on-policy policy: rows, data and extras of each
@@ -94,6 +96,16 @@ class TrainingData:
         self.stale = 0
         """Rows of parts that were discarded because they were too old."""
         self._extras: dict[str, Any] = {}  # for the learner, with its next data
+
+    def pay_by(self, models: Any, policy: Any) -> None:
+        """Lets reward models pay for rows, which may ask how likely the policy takes actions; None: the env alone."""
+        self.reward_models = models
+        self._actor = policy.collect_mode if models is not None and models.asks_policy else None
+
+    def follow(self, weights: Mapping[str, Any]) -> None:
+        """Takes the newest weights, by which the policy says how likely actions are."""
+        if self._actor is not None:
+            self._actor.load_state_dict({name: tree for name, tree in weights.items() if name != ACTING})
 
     @property
     def due(self) -> int:

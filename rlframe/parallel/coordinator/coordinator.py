@@ -355,6 +355,8 @@ class Coordinator(Configurable):
             raise MessageError('weights come from a learner that has a task', where='PutWeights')
         if message.version >= self.version(message.policy):
             self.weights[message.policy] = Version(message.version, message.train_iter, payload)
+            if message.policy == MAIN:
+                self.data.follow(payload)
         return self._orders(worker)
 
     def _on_ask_data(self, worker: Worker, message: m.AskData, _: Any) -> m.Wait | Reply:
@@ -503,6 +505,8 @@ class Coordinator(Configurable):
                 self.data.load_state_dict(state_dict['data'])
             with part('weights'):
                 self.weights = {name: Version(**saved) for name, saved in state_dict['weights'].items()}
+                if MAIN in self.weights:
+                    self.data.follow(self.weights[MAIN].weights)
             if 'workers' in state_dict:
                 with part('workers'):
                     self.workers.load_state_dict(state_dict['workers'])
