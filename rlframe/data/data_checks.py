@@ -12,6 +12,9 @@ from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.errors import ConfigError
 from rlframe.utils.serialize import leaves
 
+ENDS = 'terminated', 'truncated'
+"""Columns that say where episodes end."""
+
 
 def columns_text(columns: Any) -> str:
     """Returns columns in words: names, types and shapes."""
@@ -105,8 +108,8 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
 
     Raises:
         ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
-            or has fractions where the env gives whole numbers, or an action is not in the action space; the first such
-            row is named.
+            or has fractions where the env gives whole numbers, an end mark is not 0 or 1, or an action is not in the action
+            space; the first such row is named.
         ActionMaskError: If an action mask has other values than 0 and 1.
     """
     declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
@@ -136,6 +139,9 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
     for name in ('obs', 'next_obs', 'reward'):
         if name in batch:
             _check_finite(np.asarray(batch[name]), name, numbers, where)
+    for name in ENDS:
+        if name in batch:
+            _check_flags(np.asarray(batch[name]), name, numbers, where)
     _check_whole(np.asarray(batch['obs']), spec, numbers, where)
     _check_actions(np.asarray(batch['action']), spec, numbers, where)
 
@@ -180,6 +186,22 @@ def _check_finite(column: Array, of: str, rows: Array, where: str) -> None:
                 where=where,
                 remedy='Remove such rows.',
             )
+
+
+def no_flags(column: Array) -> BoolArray:
+    """Returns which rows of a column of end marks are neither 0 nor 1, [n]."""
+    return np.zeros(len(column), np.bool_) if column.dtype.kind == 'b' else (column != 0) & (column != 1)
+
+
+def _check_flags(column: Array, name: str, rows: Array, where: str) -> None:
+    bad = no_flags(column)
+    if bad.any():
+        first = int(bad.argmax())
+        raise ConfigError(
+            f'row {rows[first]} of the data: {name} is {column[first]}{_more(bad)}',
+            where=where,
+            expected='0 or 1',
+        )
 
 
 def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:

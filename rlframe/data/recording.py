@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlframe.data.columns import Columns, StoredColumn, blocks, gathered, row_nbytes
+from rlframe.data.data_checks import no_flags
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ConfigError
@@ -226,7 +227,7 @@ def recording_of(found: Found, where: str, format_: str, limit: float) -> Record
     if stored is not None and is_canonical(stored) and row_nbytes(stored) * found.rows > limit:
         return Recording({**stored}, found.facts, where, format_)
     try:
-        columns: Columns = gathered(_following(_numbered(map(canonical, found.parts))), found.rows, limit)
+        columns: Columns = gathered(_following(_numbered(_canonical_parts(found.parts))), found.rows, limit)
     except ValueError as error:
         raise ConfigError(f'{where}: {error}', where='data') from error
     return Recording(columns, found.facts, where, format_)
@@ -241,11 +242,20 @@ def is_canonical(columns: Columns) -> bool:
     return has_all and all(columns[n].dtype == kinds.get(n, columns[n].dtype) for n in columns)
 
 
-def canonical(part: Batch) -> Batch:
+def _canonical_parts(parts: Iterable[Batch]) -> Iterator[Batch]:
+    first = 0
+    for part in parts:
+        yield canonical(part, first)
+        first += len(part)
+
+
+def canonical(part: Batch, first: int = 0) -> Batch:
     """Returns rows with our names and types; columns that are unknown are kept, as a policy may read them.
 
+    ``first`` is the number of the first row.
+
     Raises:
-        ValueError: If a column holds objects, or there are no observations or actions.
+        ValueError: If a column holds objects, an end mark is not 0 or 1, or there are no observations or actions.
     """
     columns: dict[str, Any] = {NAMES.get(name, name): column for name, column in part.items()}
     for name, column in columns.items():
@@ -254,15 +264,8 @@ def canonical(part: Batch) -> Batch:
                 f'the column {name} holds {column.dtype}, not numbers; columns of objects are not read'
             )
     for name in ('reward', 'done', *FLAGS, 'episode'):
-        if name not in columns:
-            continue
-        column = columns[name]
-        if column.size != len(part):
-            raise ValueError(
-                f'the column {name} has the shape {list(column.shape)}, expected one number a row'
-            )
-        kind = {'reward': np.float32, 'episode': np.int64}.get(name, np.bool_)
-        columns[name] = column.reshape(-1).astype(kind, copy=False)
+        if name in columns:
+            columns[name] = _one_a_row(columns[name], name, len(part), first)
     if 'done' in columns:  # all that DI-engine's files say
         columns.setdefault('terminated', columns['done'])
         del columns['done']
@@ -274,6 +277,21 @@ def canonical(part: Batch) -> Batch:
                 f"there is no column {name}; columns: {sorted(part.keys())}, expected 'obs' and 'action'"
             )
     return Batch(columns)
+
+
+def _one_a_row(column: Array, name: str, count: int, first: int) -> Array:
+    """Returns a column that has one number a row, [n], with our type."""
+    if column.size != count:
+        raise ValueError(f'the column {name} has the shape {list(column.shape)}, expected one number a row')
+    column = column.reshape(-1)
+    kind = {'reward': np.float32, 'episode': np.int64}.get(name)
+    if kind is not None:
+        return column.astype(kind, copy=False)
+    bad = no_flags(column)
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(f'row {first + row}: {name} is {column[row]}, expected 0 or 1')
+    return column.astype(np.bool_, copy=False)
 
 
 def _following(parts: Iterator[Batch]) -> Iterator[Batch]:

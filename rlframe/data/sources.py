@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.columns import Column, Columns, StoredColumn, row_nbytes
-from rlframe.data.data_checks import check_batch, check_marks, check_spec
+from rlframe.data.data_checks import ENDS, check_batch, check_marks, check_spec
 from rlframe.data.observation import laid_out, obs_dtype
 from rlframe.data.recording import Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
@@ -18,8 +18,6 @@ from rlframe.scores import number_text
 
 PAIR = 'obs', 'action'
 """Column names of data that come as pairs."""
-ENDS = 'terminated', 'truncated'
-"""Columns that say where episodes end."""
 ROWS_OF_A_BLOCK = 1024
 """Consecutive rows that are read together."""
 SHARE = 0.75
@@ -302,12 +300,14 @@ class MixedSource(DataSource):
         return set.intersection(*(set(names) for names in found if names is not None))
 
     def check(self, spec: EnvSpec, where: str) -> None:
-        for source in self.sources:
-            source.check(spec, where)
+        for number, source in enumerate(self.sources, 1):
+            with named_during(_name(source, number)):
+                source.check(spec, where)
 
     def check_ends(self, spec: EnvSpec, where: str) -> None:
-        for source in self.sources:
-            source.check_ends(spec, where)
+        for number, source in enumerate(self.sources, 1):
+            with named_during(_name(source, number)):
+                source.check_ends(spec, where)
 
     def check_size(self, size: int) -> None:
         """Checks that a batch of ``size`` rows can have rows of all data.
@@ -360,6 +360,11 @@ class MixedSource(DataSource):
                 yield next(found)
             number += 1
             skip = 0
+
+
+def _name(source: RowSource | BlockSource, number: int) -> str:
+    """Returns the path of one of several data, or its number."""
+    return f'data {number}' if source.recording is None else source.recording.where
 
 
 def joined(parts: list[Batch]) -> Batch:

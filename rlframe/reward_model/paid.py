@@ -85,6 +85,7 @@ class RewardModels:
             raise IncompatibleError(
                 f'the reward model {needing[0]!r} asks how likely actions are, and the policy cannot say it',
                 where='policy.type',
+                got=attribute_of(policy, 'type'),
                 expected='a policy that draws its actions, without a core, such as ppo, sac or sac_discrete',
             )
         for name in needing:

@@ -89,7 +89,7 @@ BAD = {
         ('cartpole_dqn',),
         "type='airl', data='expert.npz'",
         'policy.type',
-        'how likely actions are',
+        "and the policy cannot say it; got 'dqn'",
     ),
     'noise': (PPO, "type='drex', data='expert.npz', noise=[0.5]", 'reward_model.drex.noise', 'two different'),
     'weight': (PPO, "type='gail', data='expert.npz', weight=0", 'reward_model.gail.weight', '(0, inf)'),

@@ -105,6 +105,12 @@ def test_action_outside_the_space_is_named_by_its_row(space: Any, actions: Any, 
     check_source(open_data(good, 'x'), spec, 'x')
 
 
+def test_an_end_mark_that_is_no_flag_is_named_by_its_row() -> None:
+    marks = {'terminated': np.array([0, 1, 2, 0, 3, 0])}
+    with pytest.raises(ConfigError, match=r'row 2 of the data: terminated is 2 .and 1 more.*expected 0 or 1'):
+        check_source(open_data(columns() | marks, 'x'), SPEC, 'x')
+
+
 def test_bounds_are_of_the_type_of_the_space() -> None:
     spec = EnvSpec(SPEC.observation_space, spaces.Box(-1.1, 1.1, (1,), np.float32), name='Toy')
     check_source(open_data({'obs': np.zeros((1, 2)), 'action': np.array([[1.1]])}), spec, 'x')

@@ -278,6 +278,11 @@ def spoilt(folder: Path, **columns: Any) -> Path:
             {'next_obs': np.where(np.arange(30).reshape(15, 2) == 9, np.inf, 0)},
             r'row 4 .*next_obs is \[ ?0. inf',
         ),
+        (
+            {'terminated': np.where(np.arange(15) == 3, np.nan, 0)},
+            'row 3: terminated is nan, expected 0 or 1',
+        ),
+        ({'truncated': np.where(np.arange(15) > 12, 0.5, 0)}, 'row 13: truncated is 0.5'),
         ({'action': np.where(np.arange(15) == 7, 9, 0)}, 'row 7 .*not in the action space of Toy'),
         (
             {'terminated': np.zeros(15), 'truncated': np.zeros(15), 'episode': np.zeros(15, int)},
@@ -302,6 +307,13 @@ def test_spoilt_data_are_named_by_row_and_column(
         source = open_data(str(path), 'x', Selection(memory=memory))
         check_source(source, spec, 'x')
         source.check_ends(spec, 'x')
+
+
+def test_of_several_data_the_spoilt_one_is_named(tmp_path: Path) -> None:
+    good = written('npz', tmp_path)
+    bad = spoilt(tmp_path, reward=np.full(15, np.nan))
+    with pytest.raises(ConfigError, match=r'spoilt\.npz: row 0 of the data: reward is nan'):
+        check_source(open_data([str(good), str(bad)], 'x'), SPEC, 'x')
 
 
 def test_a_file_that_is_cut_is_refused(tmp_path: Path) -> None:
