@@ -150,7 +150,7 @@ def test_worker_of_another_version(
     run: ParallelPipeline, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr('rlframe.parallel.comm_worker.__version__', '9.9.9')
-    says = ('RequestRefusedError', '9.9.9', 'the same version of rlframe')
+    says = ('RequestRefusedError', 'another version of rlframe: 9.9.9 there', 'the same version of rlframe')
     refused(capsys, worker(run, with_token()), *says)
 
 
@@ -158,7 +158,7 @@ def test_worker_of_another_version(
 def test_worker_with_another_config(
     word: str, run: ParallelPipeline, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    says = ('RequestRefusedError', 'has another config', 'the same config')
+    says = ('RequestRefusedError', 'another config', 'the same config')
     refused(capsys, worker(run, with_token(), word), *says)
     assert not run.coordinator.workers.by_id
 

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     'scores': (),
     'registry': ('errors',),
     'option_names': ('errors', 'registry'),
-    'utils': ('errors', 'registry', 'option_names'),
+    'utils': ('errors', 'registry', 'option_names', '_version'),
     'run': BASE,
     'data': BASE,
     'config': (*BASE, 'run'),

@@ -247,11 +247,11 @@ def main() -> None:
     """
     stopped: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
-    cfgs, resumes, place = from_parent(sys.stdin.buffer.read())
-    if len(cfgs) > 1:
-        _train_stacked(cfgs, resumes, place, stopped)
-        return
     try:
+        cfgs, resumes, place = from_parent(sys.stdin.buffer.read())
+        if len(cfgs) > 1:
+            _train_stacked(cfgs, resumes, place, stopped)
+            return
         with exits_as_errors(), _pipeline(cfgs[0], resumes, place) as pipeline:
             _train(pipeline, stopped)
     except RLFrameError as error:

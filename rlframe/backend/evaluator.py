@@ -117,6 +117,8 @@ class Messages(logging.Handler):
 class EvaluatorWorker(EnvWorker):
     """Worker that holds an evaluator. It keeps no state between calls, so it can be replaced at any time."""
 
+    role = 'evaluator'
+
     def _made(self) -> Any:
         self._messages = Messages()
         logger = logging.getLogger('rlframe')

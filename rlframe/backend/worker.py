@@ -77,6 +77,7 @@ class EnvWorker(Worker):
 class CollectorWorker(EnvWorker):
     """Worker that holds a collector, created by a ``MakeParts``."""
 
+    role = 'collector'
     with_data = frozenset(['collect'])
     _at_random = False
 

@@ -120,9 +120,11 @@ class FaultBudget:
             raise error
         self.causes.append(str(error).partition('\n')[0])
         if len(self.causes) > self.max_restarts:
+            listed = ''.join(f'\n  {cause}' for cause in self.causes[-SHOWN_CAUSES:])
+            count = len(self.causes)
+            done = 'replaced' if self.on_error == 'restart' else 'dropped'
             raise EnvCrashedError(
-                f'{len(self.causes)} faults of envs, {self.max_restarts} are allowed; the last ones: '
-                + ' | '.join(self.causes[-SHOWN_CAUSES:]),
+                f'{count} env{"s were" if count > 1 else " was"} lost, {self.max_restarts} may be {done}; the last ones:{listed}',
                 where='env.manager.max_restarts',
                 remedy='Fix the env, or raise the limit.',
             ) from error

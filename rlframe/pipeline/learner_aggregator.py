@@ -262,11 +262,10 @@ class LearnerWorker(Worker):
     """Worker that makes the updates of another learner with a policy of its own."""
 
     @answers
-    def launch(self) -> int:
-        self._parts = self._made()
+    def launch(self) -> Any:
         import torch.distributed  # noqa: F401  # it takes seconds, and then all connect at once
 
-        return os.getpid()
+        return super().launch()
 
     @answers
     def follow(self, store: str, size: int) -> None:

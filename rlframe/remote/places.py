@@ -48,11 +48,11 @@ class Place(ABC):
 
     Args:
         kind: Class of the workers.
-        names: Names of the workers in messages, by rank; by default, ``name`` and the rank.
+        names: Names of the workers in messages, by rank; by default, their role and rank.
     """
 
-    name = 'worker'
-    """What a worker is called in messages, before its rank."""
+    name = ''
+    """What runs a worker, in messages."""
     tag = 'worker'
     """Begins the names of metrics about workers; empty: there are none."""
     why_inexact = ''
@@ -64,8 +64,9 @@ class Place(ABC):
         self.kind, self._names = kind, names
 
     def who(self, rank: int) -> str:
-        """Returns the name of a worker in messages."""
-        return self._names[rank] if self._names else f'{self.name} {rank}'
+        """Returns the name of a worker in messages, with what runs it."""
+        name = self._names[rank] if self._names else f'{self.kind.role} {rank}'
+        return f'{name} ({self.name})'
 
     def clock(self) -> float:
         """Returns seconds that never go back."""
@@ -176,7 +177,7 @@ class ThreadLink:
 class ThreadPlace(Place):
     """Runs each worker in a thread of this process; nothing is copied, and a worker that hangs cannot be killed."""
 
-    name = 'worker thread'
+    name = 'thread'
     tag = 'thread'
 
     def pack(self, make: Any) -> Any:
@@ -258,7 +259,7 @@ class ChildPlace(Place):
     What a child prints goes to the log.
     """
 
-    name = 'worker process'
+    name = 'process'
     tag = 'process'
 
     def start(self, rank: int, incarnation: int) -> Link:

@@ -249,7 +249,7 @@ class Supervisor:
     def check_open(self) -> None:
         """Raises ``ValueError`` after ``close``."""
         if self._closed:
-            raise ValueError(f'the workers of this component have been shut down: {self.place.name}')
+            raise ValueError(f'the workers ({self.place.kind.role}, {self.place.name}) have been shut down')
 
     def close(self) -> None:
         """Ends all workers; may be called twice."""
@@ -322,8 +322,10 @@ class Supervisor:
         return self.place.put(pieces)
 
     def ask(self, rank: int, method: str, *args: Any, size: int = 0) -> Call:
-        """Calls a method of a worker, without waiting for the result."""
+        """Calls a method of a worker, without waiting for the result; raises ``ValueError`` if it has none of this name."""
         self.check_open()
+        if not hasattr(self.place.kind, method):
+            raise ValueError(f'{self.place.who(rank)} does not know the command {method!r}')
         call = Call(next(self._numbers), rank, method, args, self._limits.call_seconds, size)
         slot = self.slots[rank]
         slot.calls.append(call)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 import sys
 import threading
@@ -50,6 +51,8 @@ class Worker:
         path: Import path of the supervisor's process; None: the worker is in that process.
     """
 
+    role = 'worker'
+    """What the worker is called in messages, before its rank."""
     with_data: frozenset[str] = frozenset()
     """Methods that return a pair: the answer, and data beside it, which are fetched when they are needed."""
 
@@ -66,8 +69,9 @@ class Worker:
 
     @answers
     def launch(self) -> Any:
-        """Creates the parts, and returns facts about the worker."""
+        """Creates the parts, and returns facts about the worker: its process."""
         self._parts = self._made()
+        return os.getpid()
 
     def stop(self) -> None:
         """Ends the running call soon; called by another thread, before ``close``."""

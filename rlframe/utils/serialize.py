@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from rlframe._version import __version__
 from rlframe.errors import SerializationError
 from rlframe.registry import REGISTRIES
 from rlframe.utils.field import raw_items
@@ -212,11 +213,20 @@ def register_components(components: Mapping[tuple[str, str], type[Any]]) -> None
 
 def to_child(value: Any, name: str, kinds: Iterable[str] = REGISTRIES) -> bytes:
     """Serializes a value for ``from_parent`` in a child process, with the classes that this script registers."""
-    return to_bytes((components_of_script(kinds), to_bytes(value, name)), name)
+    return to_bytes((__version__, components_of_script(kinds), to_bytes(value, name)), name)
 
 
 def from_parent(data: bytes) -> Any:
-    """Restores a value from the bytes of ``to_child``, after registering the classes of the parent's script."""
-    components, value = from_bytes(data)
+    """Restores a value from the bytes of ``to_child``, after registering the classes of the parent's script.
+
+    Raises:
+        SerializationError: If the parent has another version of rlframe.
+    """
+    version, components, value = from_bytes(data)
+    if version != __version__:
+        raise SerializationError(
+            f'another version of rlframe: {__version__} there, {version} here',
+            remedy='Install the same version of rlframe everywhere.',
+        )
     register_components(from_bytes(components))
     return from_bytes(value)

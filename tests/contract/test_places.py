@@ -15,6 +15,7 @@ from fault_envs import wait_until
 from place_workers import echo, parts
 from ray_runs import is_alive
 
+from rlframe._version import __version__
 from rlframe.errors import SerializationError, WorkerLostError
 from rlframe.remote.places import ChildPlace, Place, ThreadPlace
 from rlframe.remote.supervisor import Limits, Losses, Supervisor
@@ -97,8 +98,9 @@ def test_large_messages_may_cross_each_other(supervise: Make) -> None:
 def test_an_exception_is_raised_here_with_the_name_of_the_worker_which_goes_on(supervise: Make) -> None:
     supervisor = supervise(2)
     supervisor.ask(1, 'fail')
-    with pytest.raises(ZeroDivisionError, match=f'{supervisor.place.name} 1: by hand') as caught:
+    with pytest.raises(ZeroDivisionError) as caught:
         supervisor.wait()
+    assert str(caught.value) == f'worker 1 ({supervisor.place.name}): by hand'
     assert 'raise ZeroDivisionError' in caught.value.__notes__[0]
     assert supervisor.ask_all('echo', {1: ('x',)}) == {1: (1, 0, 'x')}
 
@@ -140,7 +142,7 @@ def test_more_losses_than_may_be_replaced_end_it_with_all_causes(supervise: Make
         WorkerLostError, match='2 workers were lost within 600 s, 1 may be replaced'
     ) as caught:
         supervisor.wait()
-    assert str(caught.value).count(f'{supervisor.place.name} 1 was lost: in end: ') == 2
+    assert str(caught.value).count(f'worker 1 ({supervisor.place.name}) was lost: in end: ') == 2
     assert supervisor.is_broken and supervisor.ask_all('echo', {0: ('x',)}) == {0: None}
 
 
@@ -181,6 +183,28 @@ def test_what_cannot_be_sent_is_refused_before_a_worker_starts(kind: str) -> Non
     with pytest.raises(SerializationError, match='make'):
         Supervisor(place, threading.Lock(), 1, Limits())
     place.close()
+
+
+def test_a_command_that_workers_do_not_know_is_refused_and_they_go_on(supervise: Make) -> None:
+    supervisor = supervise()
+    name = supervisor.place.name
+    with pytest.raises(ValueError, match=rf"worker 0 \({name}\) does not know the command 'fly'"):
+        supervisor.ask(0, 'fly')
+    assert supervisor.ask_all('echo', {0: ('x',)}) == {0: (0, 0, 'x')}
+
+
+@pytest.mark.usefixtures('processes')
+def test_a_worker_of_another_version_is_refused_with_both(
+    supervise: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.utils.serialize.__version__', '9.9.9')
+    with pytest.raises(SerializationError) as caught:
+        supervise()
+    text = str(caught.value)
+    assert (
+        text.startswith('worker 0 (')
+        and f'another version of rlframe: {__version__} there, 9.9.9 here' in text
+    )
 
 
 def test_losses_count_within_their_window_only() -> None:

@@ -26,11 +26,6 @@ def echo() -> type[Worker]:
         with_data = frozenset(['give'])
 
         @answers
-        def launch(self) -> int:
-            self._parts = self._made()
-            return os.getpid()
-
-        @answers
         def echo(self, value: Any) -> tuple[int, int, Any]:
             return self._rank, self._incarnation, value
 

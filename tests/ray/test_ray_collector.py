@@ -181,7 +181,7 @@ def test_actor_that_is_killed_is_replaced_and_what_it_was_at_counts_once(
         assert collector.lost == 6
         assert pids(collector)[0] == first[0] and pids(collector)[1] != first[1]
         assert collector._pool.slots[1].incarnation == 1
-    assert 'Ray actor 1 was lost (in collect: ActorDiedError: ' in caplog.text
+    assert 'collector 1 (Ray actor) was lost (in collect: ActorDiedError: ' in caplog.text
     assert 'The actor died' in caplog.text
 
 
@@ -237,7 +237,7 @@ def test_more_losses_than_allowed_end_the_run_with_all_causes_and_a_checkpoint(t
         pipeline.run(kill)
     text = str(caught.value)
     assert '2 workers were lost within 600 s, 1 may be replaced' in text.splitlines()[0]
-    assert text.count('Ray actor 0 was lost') == text.count('ActorDiedError') == 2
+    assert text.count('collector 0 (Ray actor) was lost') == text.count('ActorDiedError') == 2
     assert text.count('Worker exit type') == 2
     assert any('emergency checkpoint' in note for note in caught.value.__notes__), caught.value.__notes__
 
@@ -255,7 +255,11 @@ def test_exception_in_an_actor_comes_with_its_traceback_and_nothing_else_of_that
         with pytest.raises((EnvCrashedError, RankError)) as caught:
             collector.collect(12)
         told = str(caught.value) + ''.join(caught.value.__notes__)
-        assert f'RankError: enough in {pid}' in told and 'In Ray actor 1' in told and 'zoo.py' in told
+        assert (
+            f'RankError: enough in {pid}' in told
+            and 'In collector 1 (Ray actor)' in told
+            and 'zoo.py' in told
+        )
         assert pids(collector)[1] == pid and is_alive(pid), 'the actor outlives it'
 
 
@@ -283,6 +287,6 @@ def test_actor_that_cannot_start_says_why() -> None:
     finally:
         pool.close()
     text = str(caught.value)
-    assert 'Ray actor 0 did not start' in text and 'ActorDiedError' in text
+    assert 'collector 0 (Ray actor) did not start' in text and 'ActorDiedError' in text
     assert 'ImportError: no simulator on this machine' in text
     assert '\x1b' not in str(caught.value)

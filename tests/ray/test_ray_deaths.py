@@ -66,13 +66,17 @@ def test_what_ends_a_program_is_named_with_the_rank() -> None:
     with RayCollector([DyingEnv] * 2, create_env_kwargs=kwargs, frames_per_batch=12, sync=True) as collector:
         with pytest.raises(ActorFailedError, match='KeyboardInterrupt was raised there, not in') as caught:
             collector.next()
-        assert str(caught.value).splitlines()[0].startswith('Ray actor 1: ')
+        assert str(caught.value).splitlines()[0].startswith('collector 1 (Ray actor): ')
         assert all(slot.facts is not None for slot in collector._pool.slots.values())
 
 
 @pytest.mark.parametrize(
     ('what', 'says'),
-    [('segfault', 'ended by SIGSEGV'), ('abort', 'ended by SIGABRT'), ('exit', 'its log has no signal')],
+    [
+        ('segfault', 'killed by SIGSEGV'),
+        ('abort', 'killed by SIGABRT'),
+        ('exit', 'exited, or was killed; out of memory'),
+    ],
 )
 def test_signal_that_ended_an_actor_is_named(what: str, says: str) -> None:
     kwargs = {'what': what}
@@ -80,7 +84,10 @@ def test_signal_that_ended_an_actor_is_named(what: str, says: str) -> None:
         RayCollector(
             DyingEnv, create_env_kwargs=kwargs, frames_per_batch=12, max_actor_restarts=0
         ) as collector,
-        pytest.raises(WorkerLostError, match=f'Ray actor 0 was lost: in collect: ActorDiedError: .*{says}'),
+        pytest.raises(
+            WorkerLostError,
+            match=rf'collector 0 \(Ray actor\) was lost: in collect: ActorDiedError: .*{says}',
+        ),
     ):
         collector.next()
 

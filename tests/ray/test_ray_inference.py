@@ -157,7 +157,9 @@ def test_a_server_that_does_not_answer_is_replaced(tmp_path: Path) -> None:
 
 
 def test_too_many_lost_servers_end_the_run(tmp_path: Path) -> None:
-    with pytest.raises(WorkerLostError, match=f'{SERVER} was lost') as caught:
+    with pytest.raises(
+        WorkerLostError, match=rf'{SERVER} \(Ray actor\) was lost: its process ended'
+    ) as caught:
         run(tmp_path, 'dqn', lambda run: os.kill(pids_of(run)[0], signal.SIGKILL), max_actor_restarts=1)
     assert 'policy.collect.collector.max_actor_restarts' in str(caught.value)
 

@@ -39,7 +39,7 @@ def test_a_learner_on_ray_starts_a_lost_one_of_its_own_again(tmp_path: Path) -> 
         found = []
         for pid in descendants(process.pid):
             with contextlib.suppress(OSError):  # it has just ended
-                if b"'learner 1'" in Path(f'/proc/{pid}/cmdline').read_bytes():
+                if b"'learner 1 (process)'" in Path(f'/proc/{pid}/cmdline').read_bytes():
                     found.append(pid)
         return found
 

@@ -78,9 +78,8 @@ def fill(buffer: IBuffer, count: int = 300) -> None:
 
 
 def pid_of(buffer: ShardedReplayBuffer, rank: int) -> int:
-    facts = buffer._pool.slots[rank].facts
-    assert facts is not None
-    return facts.pid
+    pid: int = buffer._pool.slots[rank].facts
+    return pid
 
 
 def kill(buffer: ShardedReplayBuffer, rank: int, how: signal.Signals = signal.SIGKILL) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 from typing import Any
@@ -148,8 +150,24 @@ def test_address_that_nobody_answers_at_is_an_error(
 ) -> None:
     address = f'127.0.0.1:{free_port()}'
     monkeypatch.setenv('RAY_ADDRESS', address if from_environment else '127.0.0.1:1')
-    with pytest.raises(ResourceError, match=rf'nothing answers at {address}.*ray start --head'):
+    with pytest.raises(ResourceError, match=rf'no Ray answers at {address}.*ray start --head'):
         connect(None if from_environment else {'address': address})
+
+
+@pytest.mark.usefixtures('no_ray')
+def test_address_of_another_program_is_an_error() -> None:
+    def greet() -> None:
+        with other.accept()[0] as connection:
+            connection.sendall(b'SSH-2.0-other')
+
+    with socket.create_server(('127.0.0.1', 0)) as other:
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        address = f'127.0.0.1:{other.getsockname()[1]}'
+        told = f'no Ray answers at {address}: what listens there is another program'
+        with pytest.raises(ResourceError, match=told):
+            connect({'address': address})
+        greeter.join()
 
 
 @pytest.mark.usefixtures('no_ray')

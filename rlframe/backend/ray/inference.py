@@ -400,8 +400,9 @@ class CentralPool(Supervisor):
         super().look(seconds)
         if self.slots and self.server.was_replaced():
             self.restarts += 1
-            logger.warning('%s was lost; Ray has started another one', SERVER)
-            self.count_loss(f'{SERVER} was lost', 0)
+            name = self.server.place.who(0)
+            logger.warning('%s was lost; Ray has started another one', name)
+            self.count_loss(f'{name} was lost: its process ended, or did not answer', 0)
 
     def close(self) -> None:
         super().close()

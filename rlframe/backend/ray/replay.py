@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import logging
 import math
-import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,6 @@ from rlframe.backend.ray.options import BUFFER, SHARD_OPTIONS, ShardsConfig
 from rlframe.backend.ray.place import RayPlace
 from rlframe.backend.ray.session import REMEDY
 from rlframe.backend.ready import writable
-from rlframe.backend.worker import Facts
 from rlframe.data.timestep import Batch, FloatArray, IntArray
 from rlframe.errors import BufferUnderflowError, CheckpointMismatchError
 from rlframe.registry import BUFFER_REGISTRY
@@ -100,10 +98,7 @@ def shards_of(section: ShardedConfig, goals: Any = None) -> Supervisor:
 class ShardWorker(Worker):
     """Worker that holds a shard: an ordinary buffer with priorities."""
 
-    @answers
-    def launch(self) -> Facts:
-        self._parts = self._made()
-        return Facts(0, os.getpid())
+    role = 'shard of the replay buffer'
 
     @answers
     def work(self, orders: Sequence[Order]) -> tuple[list[Batch], Sums]:

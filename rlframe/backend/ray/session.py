@@ -21,8 +21,12 @@ from typing import Any
 from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
 from rlframe.utils.lazy import LazyModule
 
-PROBE_SECONDS = 2.0
-"""Longest wait for an answer at the port of a cluster."""
+PROBE_SECONDS, GREETING_SECONDS = 2.0, 10.0
+"""Longest wait for a connection to the port of a cluster, and for its first bytes."""
+GREETING = b'\x04'
+"""Fourth byte that a server of Ray sends to whoever connects: it begins HTTP/2, with a frame of settings."""
+ADVICE = ' Some common causes include: '
+"""Begins what Ray adds to the cause of every loss."""
 ray = LazyModule('ray')
 COLOUR = r'\[[0-9;]*m'
 LONGEST_CAUSE = 400
@@ -39,7 +43,7 @@ REMEDY = 'Is there enough memory? Do the envs answer? The log files of the Ray s
 
 
 def probe(address: str, where: str) -> None:
-    """Checks that a server answers at the address of a cluster, because Ray would wait for minutes.
+    """Checks that a Ray answers at the address of a cluster, because Ray itself would wait for minutes.
 
     Args:
         address: host:port.
@@ -47,7 +51,7 @@ def probe(address: str, where: str) -> None:
 
     Raises:
         ConfigError: If the address has another form.
-        ResourceError: If no server answers.
+        ResourceError: If no Ray answers.
     """
     host, _, port = address.rpartition(':')
     if '://' in address or not host or not port.isdigit():
@@ -59,10 +63,14 @@ def probe(address: str, where: str) -> None:
             remedy='Ray Client (ray://) is not supported: start the run on a node of the cluster.',
         )
     try:
-        socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS).close()
+        with socket.create_connection((host.strip('[]'), int(port)), PROBE_SECONDS) as connection:
+            connection.settimeout(GREETING_SECONDS)
+            is_encrypted = os.environ.get('RAY_USE_TLS', '0').lower() in ('1', 'true')
+            if not is_encrypted and connection.makefile('rb').read(4)[3:] != GREETING:
+                raise ConnectionError('what listens there is another program')
     except (OSError, OverflowError) as error:
         raise ResourceError(
-            f'nothing answers at {address}: {error}',
+            f'no Ray answers at {address}: {error}',
             where=where,
             got=address,
             expected="the address of a running Ray, or 'local'",
@@ -73,6 +81,7 @@ def probe(address: str, where: str) -> None:
 def cause_of(error: Exception) -> str:
     """Returns the cause of a loss in Ray's words: the signal in the worker's log, the first and the last line of the message."""
     lines = [line.strip() for line in re.sub(COLOUR, '', str(error)).splitlines() if line.strip()]
+    lines = [line.partition(ADVICE)[0] for line in lines]
     told = [textwrap.shorten(line, LONGEST_CAUSE) for line in dict.fromkeys([*lines[:1], *lines[-1:]])]
     return ' '.join([f'{type(error).__name__}:', *_signal_of(lines), *told])
 
@@ -85,7 +94,7 @@ def _signal_of(lines: Sequence[str]) -> list[str]:
     logs = Path(ray._private.worker._global_node.get_logs_dir_path()).glob(f'worker-*-{pids[0]}.err')
     text = '\n'.join(path.read_text(encoding='utf-8', errors='replace') for path in logs)
     found = re.search(r'\*\*\* (SIG\w+) received', text)
-    return [f'ended by {found[1]}.' if found else 'it exited, or was killed: its log has no signal.']
+    return [f'killed by {found[1]}.' if found else 'it exited, or was killed; out of memory?']
 
 
 class _Ours:

@@ -236,6 +236,6 @@ def check_same(message: m.Join, fingerprint: str) -> None:
     ):
         if here and here != there:
             raise RequestRefusedError(
-                f'{message.role} {message.name} has another {name}: {there or "none"} there, {here or "none"} here',
+                f'{message.role} {message.name}: another {name}: {there or "none"} there, {here or "none"} here',
                 remedy='All roles need the same version of rlframe and the same config.',
             )

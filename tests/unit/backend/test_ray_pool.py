@@ -99,7 +99,7 @@ def test_an_actor_that_does_not_start_in_time_ends_the_run_with_what_is_free(ray
     collect(pool, 1)
     assert pool.wait().lost
     collect(pool, 1)
-    told = r'actor 1 did not start within 120 s; actors need 3 x \{CPU: 2\}; free: CPU 0 of 5 on 1 node'
+    told = r'collector 1 \(Ray actor\) did not start within 120 s; actors need 3 x \{CPU: 2\}; free: CPU 0 of 5 on 1 node'
     with pytest.raises(WorkerLostError, match=told):
         pool.wait()
     assert pool.is_broken and pool.restarts == 1 and ray.now < 140

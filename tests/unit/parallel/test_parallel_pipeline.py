@@ -147,6 +147,8 @@ def test_a_config_that_is_received_has_its_modules_imported(
 class Puppets(Launcher):
     """Workers without processes; a test says which one ends, and how."""
 
+    name = 'puppet'
+
     def __init__(self) -> None:
         names = ('learner', 'collector-0', 'collector-1')
         self.now = 0.0
@@ -162,15 +164,15 @@ class Puppets(Launcher):
     def pause(self, seconds: float) -> None: ...
 
     def start(self, rank: int, incarnation: int) -> str:
-        return self.who(rank)
+        return self.seats[rank][1]
 
     def send(self, link: str, call: Call) -> None: ...
 
     def wait(self, calls: Sequence[Call], seconds: float) -> list[Call]:
-        return [call for call in calls if call.method == 'launch' or self.who(call.rank) in self.ends]
+        return [call for call in calls if call.method == 'launch' or self.seats[call.rank][1] in self.ends]
 
     def answer(self, call: Call) -> Any:
-        how = 1 if call.method == 'launch' else self.ends.pop(self.who(call.rank))
+        how = 1 if call.method == 'launch' else self.ends.pop(self.seats[call.rank][1])
         if isinstance(how, LostError):
             raise how
         return how
@@ -237,7 +239,7 @@ def test_a_worker_that_stays_away_is_replaced() -> None:
 def test_workers_know_what_only_the_main_program_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     own = type('Own', (ZerglingParallelCollector,), {'__module__': '__main__'})
     monkeypatch.setitem(PARALLEL_COLLECTOR_REGISTRY._classes, 'own', own)
-    components, _ = from_bytes(ProcessLauncher(None, None, []).pack(print))  # type: ignore[arg-type]  # not used
+    _, components, _ = from_bytes(ProcessLauncher(None, None, []).pack(print))  # type: ignore[arg-type]  # not used
     assert [name for _, name in from_bytes(components)] == ['own']
 
 
