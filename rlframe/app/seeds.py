@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, config_pair, split_config
 from rlframe.config.rules import check_serial
-from rlframe.errors import ConfigError, RLFrameError
+from rlframe.errors import ConfigError, RLFrameError, WorkerLostError
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
 from rlframe.run.exit_guard import exits_as_errors
@@ -205,7 +205,13 @@ class _Team:
                 self._messages.put((places[facts.pop('seed')], facts))
             return is_message
 
-        child = ChildProcess(f'seed {names}', 'rlframe.app.seeds', (), self._data[index], take)
+        try:
+            child = ChildProcess(f'seed {names}', 'rlframe.app.seeds', (), self._data[index], take)
+        except WorkerLostError as error:  # of these seeds alone
+            for run in runs:
+                run.state = 'failed'
+                run.error = error.message
+            return
         for run in runs:
             run.state = 'running'
         self._children[index] = child, monotonic()

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlframe.errors import WorkerLostError
 from rlframe.run.child_process import ChildProcess
 from rlframe.utils.serialize import ACTING, from_bytes, to_bytes, to_child
 
@@ -108,7 +109,11 @@ class Place(ABC):
 
     @abstractmethod
     def start(self, rank: int, incarnation: int) -> Any:
-        """Starts a worker without waiting for it, and returns the link to it."""
+        """Starts a worker without waiting for it, and returns the link to it.
+
+        Raises:
+            LostError: If none can be started.
+        """
 
     @abstractmethod
     def send(self, link: Any, call: Call) -> None:
@@ -272,7 +277,11 @@ class ChildPlace(Place):
 
         with theirs:
             fd = theirs.fileno()
-            child = ChildProcess(name, __name__, (fd, name), given, write, (fd,))
+            try:
+                child = ChildProcess(name, __name__, (fd, name), given, write, (fd,))
+            except WorkerLostError as error:
+                ours.close()
+                raise LostError(f'no process could be started: {error.__cause__}') from error
         return Link(child, ours)
 
     def send(self, link: Link, call: Call) -> None:

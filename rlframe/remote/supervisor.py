@@ -232,7 +232,11 @@ class Supervisor:
             self.look()
 
     def _create(self, slot: Slot) -> None:
-        slot.link = self.place.start(slot.rank, slot.incarnation)
+        try:
+            slot.link = self.place.start(slot.rank, slot.incarnation)
+        except LostError as error:
+            self._count(slot, f'did not start: {error}')
+            return
         slot.calls.insert(0, Call(next(self._numbers), slot.rank, 'launch', (), self._limits.start_seconds))
         for call in slot.calls:
             self.place.send(slot.link, call)
@@ -455,12 +459,16 @@ class Supervisor:
         if slot.link is None:
             return
         how = 'did not start' if slot.facts is None else 'was lost'
-        name = self.place.who(rank)
         self._kill(slot, cause)
-        self.count_loss(f'{name} {how}: {cause}', rank)
+        self._count(slot, f'{how}: {cause}')
+
+    def _count(self, slot: Slot, what: str) -> None:
+        """Counts the end of a worker, and plans another one; raises like ``count_loss``."""
+        cause = f'{self.place.who(slot.rank)} {what}'
+        self.count_loss(cause, slot.rank)
         self._plan(slot)
         self.restarts += 1
-        logger.warning('%s was lost (%s); another one starts in %g s', name, cause, PAUSE)
+        logger.warning('%s; another one starts in %g s', cause, PAUSE)
 
     def replace(self, rank: int, cause: str) -> None:
         """Kills a worker, whose calls are lost by that, and starts another one a little later; it is not counted."""

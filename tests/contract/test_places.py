@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +184,20 @@ def test_what_cannot_be_sent_is_refused_before_a_worker_starts(kind: str) -> Non
     with pytest.raises(SerializationError, match='make'):
         Supervisor(place, threading.Lock(), 1, Limits())
     place.close()
+
+
+def no_process(*_: Any, **__: Any) -> None:
+    raise BlockingIOError(11, 'no process is free')
+
+
+def test_workers_that_cannot_be_started_count_as_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor(ChildPlace(echo()), parts, 1, Limits(restarts=1))
+    monkeypatch.setattr('rlframe.remote.supervisor.PAUSE', 0.0)
+    monkeypatch.setattr('rlframe.run.child_process.subprocess.Popen', no_process)
+    with closing(supervisor), pytest.raises(WorkerLostError, match='2 workers were lost, 1 may be') as caught:
+        supervisor.start()
+    cause = 'worker 0 (process) did not start: no process could be started: [Errno 11] no process is free'
+    assert str(caught.value).count(cause) == 2 and supervisor.is_broken
 
 
 def test_a_command_that_workers_do_not_know_is_refused_and_they_go_on(supervise: Make) -> None:

@@ -29,7 +29,7 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
     run.until(lambda: site.rows('confirmed', again) >= 40)
     log = (site.run / 'log.txt').read_text()
     assert all(
-        f'{name} (process) was lost (in run: killed by SIGKILL; out of memory?); another one starts' in log
+        f'{name} (process) was lost: in run: killed by SIGKILL; out of memory?; another one starts' in log
         for name in BOTH
     )
     os.kill(again, signal.SIGKILL)

@@ -181,7 +181,7 @@ def test_actor_that_is_killed_is_replaced_and_what_it_was_at_counts_once(
         assert collector.lost == 6
         assert pids(collector)[0] == first[0] and pids(collector)[1] != first[1]
         assert collector._pool.slots[1].incarnation == 1
-    assert 'collector 1 (Ray actor) was lost (in collect: ActorDiedError: ' in caplog.text
+    assert 'collector 1 (Ray actor) was lost: in collect: ActorDiedError: ' in caplog.text
     assert 'The actor died' in caplog.text
 
 

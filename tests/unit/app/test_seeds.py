@@ -24,7 +24,13 @@ from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
 from rlframe.config import compile_config
 from rlframe.display.workers import picture
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError, ConfigWarning, ExperimentDirError, ExperimentExistsError
+from rlframe.errors import (
+    ConfigError,
+    ConfigWarning,
+    ExperimentDirError,
+    ExperimentExistsError,
+    WorkerLostError,
+)
 
 
 class FakeChild:
@@ -92,6 +98,19 @@ def test_at_most_as_many_seeds_as_jobs_run_at_a_time_and_a_failure_stops_no_othe
     assert [run.score for run in runs if run.is_complete] == [20, 40, 50]
     assert runs[1].error == 'EnvCrashedError: it broke'
     assert children.most == 2 and children.running == 0
+
+
+def test_a_seed_whose_process_cannot_be_started_stops_no_other(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def child(name: str, *given: Any) -> FakeChild:
+        if name == 'seed 3':
+            raise WorkerLostError('no process is free')
+        return children(name, *given)
+
+    monkeypatch.setattr(seeds, 'ChildProcess', child)
+    runs = train_seeds('cartpole_dqn', [2, 3, 4], jobs=1)
+    assert [run.state for run in runs] == ['done', 'failed', 'done'] and runs[1].error == 'no process is free'
 
 
 def test_stacked_seeds_share_as_many_processes_as_jobs(
