@@ -108,7 +108,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
 
     Raises:
         ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
-            or has fractions where the env gives whole numbers, an end mark is not 0 or 1, or an action is not in the action
+            or has fractions where the env gives whole numbers, these or pixels are out of bounds, an end mark is not 0 or 1, or an action is not in the action
             space; the first such row is named.
         ActionMaskError: If an action mask has other values than 0 and 1.
     """
@@ -142,7 +142,7 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
     for name in ENDS:
         if name in batch:
             _check_flags(np.asarray(batch[name]), name, numbers, where)
-    _check_whole(np.asarray(batch['obs']), spec, numbers, where)
+    _check_units(np.asarray(batch['obs']), spec, numbers, where)
     _check_actions(np.asarray(batch['action']), spec, numbers, where)
 
 
@@ -204,23 +204,47 @@ def _check_flags(column: Array, name: str, rows: Array, where: str) -> None:
         )
 
 
-def _check_whole(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+def _check_units(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
+    """Checks that whole numbers are whole, and that they and pixels are within the bounds of their space."""
     parts = dict(plain_parts(spec.observation_space))
     for name, values in leaves(obs, 'obs'):
         space = parts.get(name)
-        if values.dtype.kind != 'f' or space is None or np.dtype(space.dtype).kind == 'f':
+        if space is None:
             continue
-        bad = (values != np.floor(values)).reshape(len(values), -1).any(axis=1)
+        is_whole = np.dtype(space.dtype).kind != 'f'
+        bad: BoolArray = np.zeros(1, np.bool_)
+        wrong = way = ''
+        if is_whole and values.dtype.kind == 'f':
+            bad = _rows(values != np.floor(values), len(values))
+            wrong = 'has fractions'
+            way = ': multiply pixels in [0, 1] by the largest value'
+        if not bad.any() and (is_whole or len(space.shape or ()) == 3):
+            bad = _beyond(values, space)
+            wrong = 'is out of bounds'
+            way = '' if is_whole else ': divide pixels by the largest value'
         if bad.any():
             low, high = bounds_of(space)
             raise ConfigError(
-                f'row {rows[int(bad.argmax())]} of the data: {name} has fractions{_more(bad)}, and {spec.name} gives'
+                f'row {rows[int(bad.argmax())]} of the data: {name} {wrong}{_more(bad)}, and {spec.name} gives'
                 f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
                 where=where,
                 got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
                 expected=str(space.dtype),
-                remedy='Record observations as the env gives them: multiply pixels in [0, 1] by the largest value.',
+                remedy=f'Record observations as the env gives them{way}.',
             )
+
+
+def _beyond(values: Array, space: Any) -> BoolArray:
+    """Returns which rows have values out of the bounds of a space, [n]."""
+    low, high = bounds_of(space)
+    if values.min() >= np.max(low) and values.max() <= np.min(high):
+        return np.zeros(len(values), np.bool_)
+    return _rows((values < low) | (values > high), len(values))
+
+
+def _rows(bad: Any, count: int) -> BoolArray:
+    """Returns which rows have a bad value, [n]."""
+    return np.asarray(np.reshape(bad, (count, -1)).any(axis=1))
 
 
 def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:

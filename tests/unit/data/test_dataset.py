@@ -45,6 +45,30 @@ FORMS = {
 }
 
 
+@pytest.mark.parametrize(
+    ('space', 'obs', 'words'),
+    [
+        (
+            spaces.Box(0, 1, (2, 2, 1), np.float32),
+            np.full((3, 2, 2, 1), [[[[0]]], [[[1]]], [[[255]]]]),
+            'divide pixels',
+        ),
+        (
+            spaces.Box(0, 255, (2, 2, 1), np.uint8),
+            np.full((3, 2, 2, 1), [[[[0]]], [[[1]]], [[[-1]]]]),
+            'int64 in .-1, 1',
+        ),
+        (spaces.Discrete(3, start=1), np.array([1, 3, 0]), r'int64 in \[1, 3\]'),
+    ],
+)
+def test_pixels_and_classes_out_of_bounds_are_named_by_their_row(space: Any, obs: Any, words: str) -> None:
+    spec = EnvSpec(space, SPEC.action_space, name='Toy')
+    data = {'obs': obs, 'action': np.ones(3, np.int64)}
+    with pytest.raises(ConfigError, match=f'row 2 of the data: obs is out of bounds.*{words}'):
+        check_source(open_data(data, 'x'), spec, 'x')
+    check_source(open_data({name: column[:2] for name, column in data.items()}, 'x'), spec, 'x')
+
+
 @pytest.mark.parametrize('form', FORMS)
 def test_each_pass_visits_every_row_once_in_an_order_of_its_own(form: str, tmp_path: Path) -> None:
     np.savez(tmp_path / 'data.npz', **COLUMNS)
