@@ -15,6 +15,12 @@ ALIKE, WORD_ALIKE = 0.85, 0.66
 """Minimum similarity of a mistyped name to the right one: as a whole, or word by word."""
 
 
+NO_LITERAL = (
+    'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'
+)
+"""Remedy for text that looks like a list or a dict."""
+
+
 class RLFrameError(Exception):
     """Base class of all errors that rlframe raises on purpose."""
 

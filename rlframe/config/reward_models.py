@@ -37,20 +37,22 @@ def reward_parts(tree: Mapping[str, Any]) -> tuple[Component, ...]:
 def open_reward_models(tree: Tree, errors: list[ConfigError]) -> None:
     """Turns the section of reward models, which may be one of them or a list, into a dict by their names."""
     given = tree.pop(REWARD_MODELS, None)
+    remedy = ''
     if isinstance(given, Mapping) and not isinstance(given.get('type'), str):
         pairs = [(name, {} if value is True else value) for name, value in raw_items(given)]
     else:
         given = _with_own_section(given)
         try:
             pairs = [(name, {'type': name, **options}) for name, options in chosen(given)]
-        except ConfigError:
+        except ConfigError as error:
             pairs = [('', None)]
+            remedy = error.message if isinstance(given, str) else ''
     found: Tree = {}
     for name, options in pairs:
         if not isinstance(options, Mapping):
             where = f'{REWARD_MODELS}.{name}' if name else REWARD_MODELS
             got = options if name else given
-            errors.append(ConfigError('bad value', where=where, got=got, expected=FORM))
+            errors.append(ConfigError('bad value', where=where, got=got, expected=FORM, remedy=remedy))
         elif name in found:
             remedy = (
                 f'Give them names: {REWARD_MODELS}=dict(one=dict(type={name!r}), other=dict(type={name!r})).'

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rlframe.errors import ConfigError, RegistryError
+from rlframe.errors import NO_LITERAL, ConfigError, RegistryError
 from rlframe.utils.field import Configurable, Field
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def chosen(value: Any) -> list[Chosen]:
     if value is None:
         return []
     if isinstance(value, str):
+        if set('(){}=') & set(value):
+            raise ConfigError(NO_LITERAL)
         value = [name.strip().strip('\'"') for name in value.strip().strip('[]').split(',') if name.strip()]
     if isinstance(value, Mapping):
         value = [value]

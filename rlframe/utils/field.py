@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, 
 
 from easydict import EasyDict
 
-from rlframe.errors import ConfigError, ConfigErrors
+from rlframe.errors import NO_LITERAL, ConfigError, ConfigErrors
 from rlframe.option_names import unknown_key
 from rlframe.registry import import_named, nearest
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 else:
     AttributeDict = EasyDict
 
+NO_LITERAL = (
+    'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'
+)
+"""Remedy for text that looks like a list or a dict."""
 REACHES = ('code', 'file', 'network', 'process')
 """What an option can reach: code that is imported, files outside the run folder, the network, other programs."""
 SINGLE = {'__repr__': lambda self: type(self).__name__.upper(), '__deepcopy__': lambda self, memo: self}
@@ -490,7 +494,7 @@ def _remedy_for_text(text: str, option: Field) -> str:
     if option.reads_text or not {list, tuple, dict} & set(option.types):
         return ''
     if text[:1] in ('[', '(', '{') or text.startswith('dict('):
-        return 'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'
+        return NO_LITERAL
     return f"Write a list of one item as ['{text}']." if list in option.types else ''
 
 

@@ -203,6 +203,7 @@ def test_options_of_one_model_are_set_by_its_name_in_either_form() -> None:
 
 
 BAD = {
+    'no quotes': ('reward_model=dict(type=counts, infos=[agent_pos])', 'put strings inside it in quotes'),
     'no dict': ('reward_model=3', 'dict(type=NAME'),
     'weight': ("reward_model=dict(type='counts', weight=0)", 'reward_model.counts.weight'),
     'name': ("reward_model=dict(type='count')", "Did you mean 'counts'"),
