@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
-from rlframe.errors import ActorFailedError, RLFrameError
+from rlframe.errors import ActorFailedError, ConfigError, RLFrameError
 from rlframe.utils.serialize import from_bytes, from_parent, to_bytes
 
 
@@ -23,6 +23,7 @@ class Failure(NamedTuple):
     text: str
     """Type and message of the exception."""
     trace: str
+    """Its traceback; empty if it is about an invalid input, and no other exception is its cause."""
 
 
 def answers(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,7 +89,8 @@ class Worker:
 def failure_of(error: BaseException) -> Failure:
     """Converts an exception for other processes; an exception that would silently end the caller is sent as text."""
     text = f'{type(error).__name__}: {error}'
-    trace = ''.join(traceback.format_exception(error)).rstrip()
+    is_plain = isinstance(error, ConfigError) and error.__cause__ is None
+    trace = '' if is_plain else ''.join(traceback.format_exception(error)).rstrip()
     if not isinstance(error, Exception):
         return Failure(b'', f'{text.removesuffix(": ")} was raised there, not in this process', trace)
     try:
@@ -101,7 +103,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def raise_failure(failure: Failure, who: str) -> NoReturn:
-    """Raises an exception of a worker, with its traceback there and the worker's name in the first line.
+    """Raises an exception of a worker, with its traceback there, if any, and the worker's name in the first line.
 
     Raises:
         ActorFailedError: With the text of the exception, if it cannot be unpickled here or its class is unknown.
@@ -115,5 +117,6 @@ def raise_failure(failure: Failure, who: str) -> NoReturn:
         error.message = f'{who}: {error.message}'
     elif error.args == (str(error),):
         error.args = (f'{who}: {error}',)
-    error.add_note(f'In {who}:\n{failure.trace}')
+    if failure.trace:
+        error.add_note(f'In {who}:\n{failure.trace}')
     raise error
