@@ -102,7 +102,7 @@ class Site:
             try:
                 if state != 'Z' and Path(f'/proc/{pid}/cwd').readlink() == self.folder:
                     line = Path(f'/proc/{pid}/cmdline').read_text()
-                    name = re.search(r", '([\w-]+)'\)\)", line)
+                    name = re.search(r", '([\w-]+)(?: \(process\))?'\)\)", line)
                     found[pid] = name[1] if name else Path(f'/proc/{pid}/comm').read_text().strip()
             except OSError:  # it has ended meanwhile, or is somebody else's
                 continue
