@@ -26,10 +26,6 @@ if TYPE_CHECKING:
 else:
     AttributeDict = EasyDict
 
-NO_LITERAL = (
-    'It is not a Python literal: put strings inside it in quotes, and all of it in quotes for the shell.'
-)
-"""Remedy for text that looks like a list or a dict."""
 REACHES = ('code', 'file', 'network', 'process')
 """What an option can reach: code that is imported, files outside the run folder, the network, other programs."""
 SINGLE = {'__repr__': lambda self: type(self).__name__.upper(), '__deepcopy__': lambda self, memo: self}
