@@ -287,6 +287,6 @@ def test_actor_that_cannot_start_says_why() -> None:
     finally:
         pool.close()
     text = str(caught.value)
-    assert 'collector 0 (Ray actor) did not start' in text and 'ActorDiedError' in text
+    assert 'worker 0 (Ray actor) did not start' in text and 'ActorDiedError' in text
     assert 'ImportError: no simulator on this machine' in text
     assert '\x1b' not in str(caught.value)

@@ -300,7 +300,7 @@ def test_an_error_of_a_shard_is_that_of_the_buffer_and_leaves_the_shards_in_use(
     fill(buffer)
     buffer.push(Batch({'other': np.zeros(3)}), 300)
     buffer.push(rows(303, 100), 303)
-    with pytest.raises(ValueError, match=r'Ray actor \d: .*number'):
+    with pytest.raises(ValueError, match=r'shard of the replay buffer \d \(Ray actor\): .*number'):
         next(buffer.batches(1, 64, 0))
     assert len(buffer.state_dict()['shards']) == 2
     assert len(next(buffer.batches(1, 64, 0))) == 64
