@@ -24,7 +24,7 @@ def test_killed_workers_are_started_again_until_one_dies_too_often(site: Site) -
     for pid in victims:
         os.kill(pid, signal.SIGKILL)
     site.gate.unlink()
-    run.until(lambda: all(site.worker(name) not in (0, *victims) for name in BOTH))
+    run.until(lambda: all(site.worker(name) not in (None, *victims) for name in BOTH))
     again = site.worker('collector-1')
     run.until(lambda: site.rows('confirmed', again) >= 40)
     log = (site.run / 'log.txt').read_text()
@@ -61,7 +61,7 @@ def test_collector_whose_env_hangs_is_replaced(site: Site) -> None:
     )
     run.until((site.folder / 'hung').exists)
     stuck = site.worker('collector')
-    run.until(lambda: site.worker('collector') not in (0, stuck))
+    run.until(lambda: site.worker('collector') not in (None, stuck))
     run.ends(0)
     log = (site.run / 'log.txt').read_text()
     assert f'collector collector (pid {stuck} on' in log and 'is lost: no step of an env for 6 s' in log

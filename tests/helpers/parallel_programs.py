@@ -102,15 +102,16 @@ class Site:
             try:
                 if state != 'Z' and Path(f'/proc/{pid}/cwd').readlink() == self.folder:
                     line = Path(f'/proc/{pid}/cmdline').read_text()
-                    name = re.search(r", '([\w-]+)(?: \(process\))?'\)\)", line)
-                    found[pid] = name[1] if name else Path(f'/proc/{pid}/comm').read_text().strip()
+                    name = re.search(r", '([^']+)'\)\)", line)
+                    named = name[1] if name else Path(f'/proc/{pid}/comm').read_text().strip()
+                    found[pid] = named.partition(' (')[0]  # a comm is cut after 15 letters
             except OSError:  # it has ended meanwhile, or is somebody else's
                 continue
         return found
 
-    def worker(self, name: str) -> int:
-        """Returns the process of a worker that a run started; 0 if there is none."""
-        return next((pid for pid, its_name in self.living().items() if its_name == name), 0)
+    def worker(self, name: str) -> Any:
+        """Returns the process of a worker that a run started; None, which cannot be killed by mistake, if there is none."""
+        return next((pid for pid, its_name in self.living().items() if its_name == name), None)
 
     def rows(self, what: str, pid: int | None = None) -> int:
         """Returns how many rows were ``produced`` or ``confirmed``, by one collector or by all."""
