@@ -101,8 +101,7 @@ class Site:
         for pid, (state, _, _) in processes().items():
             try:
                 if state != 'Z' and Path(f'/proc/{pid}/cwd').readlink() == self.folder:
-                    line = Path(f'/proc/{pid}/cmdline').read_text()
-                    name = re.search(r", '([^']+)'\)\)", line)
+                    name = re.search(r", '([^']+)'\)\)", Path(f'/proc/{pid}/cmdline').read_text())
                     named = name[1] if name else Path(f'/proc/{pid}/comm').read_text().strip()
                     found[pid] = named.partition(' (')[0]  # a comm is cut after 15 letters
             except OSError:  # it has ended meanwhile, or is somebody else's
