@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -108,8 +108,8 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
 
     Raises:
         ConfigError: If there are no observations or no actions, they have another shape, an observation is not finite
-            or has fractions where the env gives whole numbers, these or pixels are out of bounds, an end mark is not 0 or 1, or an action is not in the action
-            space; the first such row is named.
+            or has fractions where the env gives whole numbers, these or pixels are out of bounds, an end mark is not 0
+            or 1, or an action is not in the action space; the first such row is named.
         ActionMaskError: If an action mask has other values than 0 and 1.
     """
     declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
@@ -211,27 +211,28 @@ def _check_units(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
         space = parts.get(name)
         if space is None:
             continue
-        is_whole = np.dtype(space.dtype).kind != 'f'
-        bad: BoolArray = np.zeros(1, np.bool_)
-        wrong = way = ''
-        if is_whole and values.dtype.kind == 'f':
-            bad = _rows(values != np.floor(values), len(values))
-            wrong = 'has fractions'
-            way = ': multiply pixels in [0, 1] by the largest value'
-        if not bad.any() and (is_whole or len(space.shape or ()) == 3):
-            bad = _beyond(values, space)
-            wrong = 'is out of bounds'
-            way = '' if is_whole else ': divide pixels by the largest value'
-        if bad.any():
-            low, high = bounds_of(space)
-            raise ConfigError(
-                f'row {rows[int(bad.argmax())]} of the data: {name} {wrong}{_more(bad)}, and {spec.name} gives'
-                f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
-                where=where,
-                got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
-                expected=str(space.dtype),
-                remedy=f'Record observations as the env gives them{way}.',
-            )
+        for bad, wrong, way in _faults(values, space):
+            if bad.any():
+                low, high = bounds_of(space)
+                raise ConfigError(
+                    f'row {rows[int(bad.argmax())]} of the data: {name} {wrong}{_more(bad)}, and {spec.name} gives'
+                    f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
+                    where=where,
+                    got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
+                    expected=str(space.dtype),
+                    remedy=f'Record observations as the env gives them{way}.',
+                )
+
+
+def _faults(values: Array, space: Any) -> Iterator[tuple[BoolArray, str, str]]:
+    """Yields which rows of observations may be at fault, [n], what is wrong with them, and what mends it."""
+    is_whole = np.dtype(space.dtype).kind != 'f'
+    if is_whole and values.dtype.kind == 'f':
+        way = ': multiply pixels in [0, 1] by the largest value'
+        yield _rows(values != np.floor(values)), 'has fractions', way
+    if is_whole or len(space.shape or ()) == 3:
+        way = '' if is_whole else ': divide pixels by the largest value'
+        yield _beyond(values, space), 'is out of bounds', way
 
 
 def _beyond(values: Array, space: Any) -> BoolArray:
@@ -239,12 +240,12 @@ def _beyond(values: Array, space: Any) -> BoolArray:
     low, high = bounds_of(space)
     if values.min() >= np.max(low) and values.max() <= np.min(high):
         return np.zeros(len(values), np.bool_)
-    return _rows((values < low) | (values > high), len(values))
+    return _rows((values < low) | (values > high))
 
 
-def _rows(bad: Any, count: int) -> BoolArray:
+def _rows(bad: Any) -> BoolArray:
     """Returns which rows have a bad value, [n]."""
-    return np.asarray(np.reshape(bad, (count, -1)).any(axis=1))
+    return np.asarray(np.reshape(bad, (len(bad), -1)).any(axis=1))
 
 
 def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:

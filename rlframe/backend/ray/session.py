@@ -21,10 +21,12 @@ from typing import Any
 from rlframe.errors import ConfigError, MissingDependencyError, ResourceError
 from rlframe.utils.lazy import LazyModule
 
-PROBE_SECONDS, GREETING_SECONDS = 2.0, 10.0
-"""Longest wait for a connection to the port of a cluster, and for its first bytes."""
+PROBE_SECONDS = 2.0
+"""Longest wait for a connection to the port of a cluster."""
+GREETING_SECONDS = 10.0
+"""Longest wait for the first bytes from there."""
 GREETING = b'\x04'
-"""Fourth byte that a server of Ray sends to whoever connects: it begins HTTP/2, with a frame of settings."""
+"""The fourth byte from a gRPC server, such as Ray's: the type of HTTP/2's SETTINGS frame, which it sends to each new connection."""
 ADVICE = ' Some common causes include: '
 """Begins what Ray adds to the cause of every loss."""
 ray = LazyModule('ray')
