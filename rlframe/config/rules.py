@@ -175,7 +175,7 @@ def offline_policies() -> list[str]:
 
 
 def without_consequences(errors: list[ConfigError]) -> list[ConfigError]:
-    """Returns the mistakes of a config without those that follow from another: collectors that act have other options."""
+    """Returns the mistakes of a config without those of collection, if its collector acts where it has to read data."""
     key = f'{COLLECTOR}.type'
     if not any(error.where == key and error.expected == READS for error in errors):
         return errors

@@ -257,7 +257,7 @@ class PPOUpdate(ActorUpdate):
         return normalised
 
     def counted_values(self, column: torch.Tensor, rows: Rows) -> torch.Tensor:
-        """Returns those values of a column that belong to what is learned, of any shape."""
+        """Returns the values of a column that are learned, of any shape: a team leaves out those of absent agents."""
         return column
 
     def policy_loss(

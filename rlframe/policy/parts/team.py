@@ -111,7 +111,7 @@ class AgentCritics:
         self._parts = (own if self._is_own else own.any(0, keepdim=True)).unsqueeze(1)
 
     def sums(self, column: torch.Tensor) -> torch.Tensor:
-        """Sums what belongs to parts of joint actions, [B, S], over those that are to raise each value: [V, B]."""
+        """Sums numbers of the parts of joint actions, [B, S], over the agents whose value it is: [V, B]."""
         return (column * self._parts).sum(2)
 
     def first(self, value: torch.Tensor) -> torch.Tensor:
@@ -127,7 +127,7 @@ class AgentCritics:
     ) -> torch.Tensor:
         """Returns the targets of critics, [V C, B], whose values of the next state, [V C, B], are given.
 
-        ``discount`` is the weight of the next state, [B], and ``cost`` what is subtracted from each value of it, [V, B].
+        ``discount`` is the weight of the next state, [B]; ``cost``, [V, B], is subtracted from its values.
         """
         reward = rows['reward'].reshape(-1, self._values).T  # [V, B]
         least = self.smallest(next_value)
