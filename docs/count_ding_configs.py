@@ -6,7 +6,8 @@ usage: pip download DI-engine==0.5.3 --no-deps && unzip -q DI_engine-*.whl -d di
 
 Read are all files below a folder ``config`` whose policy exists here; DI-engine itself need not be installed. A config
 trains with everything that it says, but with small evaluations, a short random start, a small replay buffer and envs in
-the training process.
+the training process. What it learns from is made: the data of offline policies, of reward models and of an expert that
+would act are random actions in its env. Offline policies are trained for as many updates as others for env steps.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from rlframe.config.components import plain_type
 from rlframe.config.ding_convert import Draft
 from rlframe.config.ding_table import type_here
 from rlframe.config.schema import REWARD_MODELS
-from rlframe.errors import CheckpointError, ConfigErrors, EnvError, MissingDependencyError, RLFrameError
+from rlframe.errors import ConfigErrors, EnvError, MissingDependencyError, RLFrameError
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import to_plain
@@ -49,8 +50,10 @@ MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_bu
 WIDTH = 8
 """Channels of a light network for images, and units of its other layers."""
 DATA = 'policy.collect.collector.data'
+EXPERT = 'model_path'
+DEMONSTRATIONS = 'policy.other.replay_buffer.init_from'
 MADE = 'made.npz'
-"""Name of the data that reward models learn from."""
+"""Name of the data that are made."""
 SEEN = 'type', 'protocol', 'frame_skip', 'frame_stack'
 """Options that change what a game shows."""
 QUICK: dict[str, dict[str, Any]] = {
@@ -179,17 +182,25 @@ def _small(cfg: Any, light: bool) -> dict[str, Any]:
     return overrides
 
 
-def _demonstrations(cfg: Any) -> dict[str, Any]:
-    """Returns the options of reward models that need data; these are random actions, recorded in this folder."""
+def _recorded(cfg: Any) -> dict[str, Any]:
+    """Returns options that name data of random actions for all that learns from data; records them in this folder."""
+    options: dict[str, Any] = {}
+    if cfg.policy.collect.collector.type == 'dataset':
+        options[DATA] = MADE
+    if cfg.policy.collect.get(EXPERT):
+        options |= {f'policy.collect.{EXPERT}': None, DEMONSTRATIONS: MADE}
+    elif (cfg.policy.other.replay_buffer or {}).get('init_from'):
+        options[DEMONSTRATIONS] = MADE
     models = to_plain(cfg.get(REWARD_MODELS) or {})
-    for options in models.values():
-        if 'data' in options and options['data'] is None:
-            names = SEEN if cfg.env.type == 'atari' else ()
-            words = tuple(f'env.{name}={cfg.env[name]!r}' for name in names)
-            collect(None, CollectRequest(1000, MADE, overrides=words), cfg.env.env_id)
-            own = {'data': MADE, **QUICK.get(options['type'], {})}
-            return {f'{REWARD_MODELS}.{name}': value for name, value in own.items()}
-    return {}
+    for name, model in models.items():
+        if 'data' in model and model['data'] is None:
+            own = {'data': MADE, **QUICK.get(model['type'], {})}
+            options |= {f'{REWARD_MODELS}.{name}.{key}': value for key, value in own.items()}
+    if options:
+        names = SEEN if cfg.env.type == 'atari' else ()
+        words = tuple(f'env.{name}={cfg.env[name]!r}' for name in names)
+        collect(None, CollectRequest(1000, MADE, overrides=words), cfg.env.env_id)
+    return options
 
 
 def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
@@ -197,7 +208,7 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
 
     Args:
         file: The config.
-        steps: Budget in env steps.
+        steps: Budget in env steps, or in updates from recorded data.
         limit: Seconds after which training ends with the next round.
         light: Whether networks that read images get a few channels.
     """
@@ -210,18 +221,15 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
         small = _small(cfg, light)
         deadline = perf_counter() + limit
         try:
-            small |= _demonstrations(cfg)
-            cfg = compile_config(*pair, overrides=small, seed=0, max_env_step=steps)
+            small |= _recorded(cfg)
+            budget = 'max_train_iter' if DATA in small else 'max_env_step'
+            cfg = compile_config(*pair, overrides=small, seed=0, **{budget: steps})
             with SerialPipeline(cfg) as pipeline:
                 pipeline.run(after_step=lambda _: perf_counter() > deadline)
         except (EnvError, MissingDependencyError) as error:
             where = f'the env `{cfg.env.env_id}`' if error.where == 'env.env_id' else f'`{error.where}`'
             return [NEEDS, f'compiles; {where} needs a package that is not installed where this was counted']
         except RLFrameError as error:
-            if error.where == DATA:
-                return [NEEDS, f'compiles; needs recorded data in `{DATA}`']
-            if isinstance(error, CheckpointError) and cfg.policy.collect.get('model_path'):
-                return [NEEDS, 'compiles; needs an expert in `policy.collect.model_path`']
             return [FAILS, f'compiles; {str(error).splitlines()[0]}']
     counts = pipeline.progress.envstep, pipeline.progress.train_iter, pipeline.evaluations
     word = FAILS if not all(counts) else TRAINS if pipeline.complete else SLOW
