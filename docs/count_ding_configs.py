@@ -23,7 +23,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from time import perf_counter
+from time import process_time
 from typing import Any
 
 from rlframe.app.collect import CollectRequest, collect
@@ -63,7 +63,7 @@ QUICK: dict[str, dict[str, Any]] = {
 """Options of reward models that learn before training."""
 TRAINS, SLOW, NEEDS, FAILS = 'trains', 'slow', 'needs', 'fails'
 STARTING = 300
-"""Seconds that a training process may take beyond its limit, to start and to end its last round."""
+"""Seconds that a training process may take beyond ten times its limit, to start and to end its last round."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -98,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         '--train', type=int, default=0, metavar='STEPS', help='env steps to train (default: 0)'
     )
-    parser.add_argument('--limit', type=int, default=120, help='seconds for each training (default: 120)')
+    parser.add_argument('--limit', type=int, default=120, help='CPU seconds for each training (default: 120)')
     parser.add_argument('--light', action='store_true', help='cut networks of images to a few channels')
     parser.add_argument('--jobs', type=int, default=2, help='trainings at a time (default: 2)')
     parser.add_argument(
@@ -155,7 +155,7 @@ def _outcome(row: dict[str, Any], saved: dict[str, Any], args: argparse.Namespac
                 capture_output=True,
                 text=True,
                 cwd=folder,
-                timeout=args.limit + STARTING,
+                timeout=10 * args.limit + STARTING,
             )
         except subprocess.TimeoutExpired:
             answer = [FAILS, 'no answer within the limit']
@@ -209,7 +209,7 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
     Args:
         file: The config.
         steps: Budget in env steps, or in updates from recorded data.
-        limit: Seconds after which training ends with the next round.
+        limit: CPU seconds of the process after which training ends with the next round.
         light: Whether networks that read images get a few channels.
     """
     with warnings.catch_warnings():
@@ -219,13 +219,13 @@ def train(file: Path, steps: int, limit: int, light: bool) -> list[str]:
             pair[1].env_manager.type = 'base'
         cfg = compile_config(*pair)
         small = _small(cfg, light)
-        deadline = perf_counter() + limit
+        deadline = process_time() + limit
         try:
             small |= _recorded(cfg)
             budget = 'max_train_iter' if DATA in small else 'max_env_step'
             cfg = compile_config(*pair, overrides=small, seed=0, **{budget: steps})
             with SerialPipeline(cfg) as pipeline:
-                pipeline.run(after_step=lambda _: perf_counter() > deadline)
+                pipeline.run(after_step=lambda _: process_time() > deadline)
         except (EnvError, MissingDependencyError) as error:
             where = f'the env `{cfg.env.env_id}`' if error.where == 'env.env_id' else f'`{error.where}`'
             return [NEEDS, f'compiles; {where} needs a package that is not installed where this was counted']
