@@ -1,4 +1,4 @@
-"""Transitions of hand-written controllers that err more or less, for learning from data: Pendulum-v1 and CartPole-v1."""
+"""Transitions to learn from: of hand-written controllers that err more or less, and of MiniGrid's own bot."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, FloatArray
 from rlframe.envs.cartpole_expert import expert
+from rlframe.envs.gym_env import import_needed
+from rlframe.envs.wrappers import TextAsBytes
 
 ERRORS = 0.0, 0.3, 0.6, 1.0
 """Probabilities of a random action; episodes take turns."""
+DOORKEY = 'MiniGrid-DoorKey-8x8-v0'
 
 
 def swing_up(obs: FloatArray) -> FloatArray:
@@ -26,31 +30,62 @@ def swing_up(obs: FloatArray) -> FloatArray:
     return np.array([2 * np.sign(spin * missing) or 2], np.float32)
 
 
+def doorkey_bot(env: Any) -> Callable[[Any], int]:
+    """Returns MiniGrid's bot for the episode that begins in a DoorKey env: it fetches the key, opens the door and goes to the goal."""
+    bots = import_needed('minigrid.utils.baby_ai_bot', DOORKEY)
+    world = env.unwrapped
+    world.room_from_pos = lambda *place: None  # the bot asks it of every env, for descriptions with a place
+    door = bots.ObjDesc('door')
+    door.find_matching_objs(env)
+    world.instrs = bots.GoToInstr(door)  # the bot reads BabyAI's instructions, which have no goals
+    bot = bots.BabyAIBot(env)
+    bot.stack[:] = [  # the last one first
+        bots.GoNextToSubgoal(bot, (world.width - 2, world.height - 2)),
+        bots.OpenSubgoal(bot, reason='KeepKey'),
+        bots.GoNextToSubgoal(bot, door, reason='Open'),
+    ]
+
+    def play(obs: Any) -> int:
+        action = bot.replan()
+        is_beside_goal = action == world.actions.done
+        return int(world.actions.forward if is_beside_goal else action)
+
+    return play
+
+
 def record(
-    env_id: str,
-    play: Callable[[FloatArray], Any],
+    env: Any,
+    begin: Callable[[Any], Callable[[Any], Any]],
     episodes: int,
     errors: Sequence[float] = ERRORS,
     seed: int = 0,
 ) -> dict[str, Array]:
     """Lets a controller play some episodes, whose probabilities of a random action take turns.
 
+    Args:
+        env: The env, which is closed in the end.
+        begin: Returns the controller of an episode, which maps observations to actions, by the env at its beginning.
+        episodes: Number of episodes.
+        errors: Probabilities of a random action.
+        seed: Seed of the first episode, and of random actions.
+
     Returns:
         A row for each env step, [T, ...]: ``obs``, ``next_obs``, ``action``, ``reward``, ``terminated``, ``truncated`` and
         ``episode``, counted from 0.
     """
-    env: Any = gymnasium.make(env_id)
     env.action_space.seed(seed)
     rng = np.random.default_rng(seed)
     rows = []
     for episode in range(episodes):
         obs, _ = env.reset(seed=seed + episode)
+        play = begin(env)
         done = False
         while not done:
             is_random = rng.random() < errors[episode % len(errors)]
             action = env.action_space.sample() if is_random else play(obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
-            rows.append((obs, next_obs, action, np.float32(reward), terminated, truncated, episode))
+            pair = pack(env.observation_space, obs), pack(env.observation_space, next_obs)
+            rows.append((*pair, action, np.float32(reward), terminated, truncated, episode))
             obs = next_obs
             done = terminated or truncated
     env.close()
@@ -60,19 +95,25 @@ def record(
 
 def pendulum() -> dict[str, Array]:
     """Returns 40 episodes of Pendulum-v1."""
-    return record('Pendulum-v1', swing_up, 40)
+    return record(gymnasium.make('Pendulum-v1'), lambda env: swing_up, 40)
 
 
 def cartpole() -> dict[str, Array]:
     """Returns 80 episodes of CartPole-v1."""
-    return record('CartPole-v1', expert, 80)
+    return record(gymnasium.make('CartPole-v1'), lambda env: expert, 80)
 
 
 def cartpole_demos() -> dict[str, Array]:
     """Returns 10 episodes of CartPole-v1 without errors."""
-    return record('CartPole-v1', expert, 10, errors=(0.0,))
+    return record(gymnasium.make('CartPole-v1'), lambda env: expert, 10, errors=(0.0,))
 
 
 def pendulum_demos() -> dict[str, Array]:
     """Returns 10 episodes of Pendulum-v1 without errors."""
-    return record('Pendulum-v1', swing_up, 10, errors=(0.0,))
+    return record(gymnasium.make('Pendulum-v1'), lambda env: swing_up, 10, errors=(0.0,))
+
+
+def doorkey_demos() -> dict[str, Array]:
+    """Returns 20 episodes of MiniGrid's bot in MiniGrid-DoorKey-8x8-v0, as envs of EnvPool show them."""
+    import_needed('minigrid', DOORKEY)
+    return record(TextAsBytes(gymnasium.make(DOORKEY)), doorkey_bot, 20, errors=(0.0,))
