@@ -9,28 +9,72 @@ from rlframe.policy.parts.demos import HALF, IS_DEMO
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import refused
 from rlframe.policy.parts.sequences import Rows
-from rlframe.policy.sac import SACPolicy, SACUpdate
-from rlframe.policy.sql import SQLPolicy, SQLUpdate
+from rlframe.policy.sac import ContinuousSACConfig, SACLearn, SACPolicy, SACUpdate
+from rlframe.policy.sql import SQLConfig, SQLLearn, SQLPolicy, SQLUpdate
 from rlframe.policy.update import Loss
 from rlframe.registry import POLICY_REGISTRY
+from rlframe.utils.field import option
 from rlframe.utils.lazy import torch
 
+ABSORBING: bool = option(
+    False,
+    doc='whether demonstrations that end go on for ever, with their reward of 1 a step: for tasks that end when they are'
+    ' done, where living on would earn more',
+    may_change=True,
+)
 
-def rewarded(rows: Rows, discount_factor: float) -> Rows:
-    """Returns rows whose rewards are 1 in each env step of demonstrations, and 0 in all others, summed over their windows."""
+
+class SQILLearn(SQLLearn):
+    """Section ``learn`` of SQIL for discrete actions."""
+
+    absorbing: bool = ABSORBING
+
+
+class SQILConfig(SQLConfig):
+    """Options of SQIL for discrete actions."""
+
+    learn: SQILLearn
+
+
+class SQILSACLearn(SACLearn):
+    """Section ``learn`` of SQIL for continuous actions."""
+
+    absorbing: bool = ABSORBING
+
+
+class SQILSACConfig(ContinuousSACConfig):
+    """Options of SQIL for continuous actions."""
+
+    learn: SQILSACLearn
+
+
+def rewarded(rows: Rows, discount_factor: float, absorbing: bool = False) -> Rows:
+    """Returns rows whose rewards are 1 in each env step of demonstrations, and 0 in all others, summed over their windows.
+
+    With ``absorbing``, demonstrations that end are rewarded for all time after that.
+
+    Source:
+        Absorbing states: Kostrikov et al., Discriminator-Actor-Critic (2019), section 4.2.
+    """
     reward = rows[IS_DEMO].float()
     if 'value_gamma' in rows:  # sum of discount_factor ** i over the steps of the window
         reward = reward * (1 - rows['value_gamma']) / (1 - discount_factor)
+    if absorbing:
+        ends = rows[IS_DEMO].bool() & rows['terminated'].bool()
+        reward = reward.masked_fill(ends, 1 / (1 - discount_factor))
     return rows | {'reward': reward}
 
 
-def discounted_windows(cfg: Any) -> list[ConfigError]:
-    """Refuses windows of unknown length."""
-    if cfg.nstep == 1 or cfg.discount_factor < 1:
-        return []
-    return [
-        refused(cfg, 'nstep', 'without a discount, rows do not tell over how many env steps they go', '1')
-    ]
+def discounted(cfg: Any) -> list[ConfigError]:
+    """Refuses windows of unknown length, and rewards for ever, without a discount."""
+    errors = []
+    if cfg.nstep > 1 and cfg.discount_factor == 1:
+        message = 'without a discount, rows do not tell over how many env steps they go'
+        errors.append(refused(cfg, 'nstep', message, '1'))
+    if cfg.learn.absorbing and cfg.discount_factor == 1:
+        message = 'without a discount, rewards for ever have no sum'
+        errors.append(refused(cfg, 'learn.absorbing', message, 'False'))
+    return errors
 
 
 class SQILUpdate(SQLUpdate):
@@ -39,7 +83,7 @@ class SQILUpdate(SQLUpdate):
     inputs = (*SQLUpdate.inputs, IS_DEMO)
 
     def target(self, rows: Rows) -> torch.Tensor:
-        return super().target(rewarded(rows, self.cfg.discount_factor))
+        return super().target(rewarded(rows, self.cfg.discount_factor, self.cfg.learn.absorbing))
 
 
 class SQILSACUpdate(SACUpdate):
@@ -48,7 +92,7 @@ class SQILSACUpdate(SACUpdate):
     inputs = (*SACUpdate.inputs, IS_DEMO)
 
     def critic_loss(self, rows: Rows) -> Loss:
-        return super().critic_loss(rewarded(rows, self.cfg.discount_factor))
+        return super().critic_loss(rewarded(rows, self.cfg.discount_factor, self.cfg.learn.absorbing))
 
 
 @POLICY_REGISTRY.register('sqil')
@@ -62,10 +106,11 @@ class SQILPolicy(SQLPolicy):
         Reddy et al., SQIL: Imitation Learning via Reinforcement Learning with Sparse Rewards (2020), algorithm 1.
     """
 
+    _cfg: SQILConfig
     config: dict[str, Any] = dict(other=HALF)
     needs_data = True
     solves = None
-    checks = (discounted_windows,)
+    checks = (discounted,)
     update_class = SQILUpdate
     ding = DingNames(defaults=SQLPolicy.ding.defaults)
 
@@ -78,10 +123,11 @@ class SQILSACPolicy(SACPolicy):
         Reddy et al. (2020), section 3.2 and algorithm 1.
     """
 
+    _cfg: SQILSACConfig
     config: dict[str, Any] = dict(other=HALF)
     needs_data = True
     solves = None
-    checks = (discounted_windows,)
+    checks = (discounted,)
     update_class = SQILSACUpdate
     ding = DingNames(
         defaults=SACPolicy.ding.defaults,

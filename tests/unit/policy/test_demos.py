@@ -105,3 +105,14 @@ def test_sqil_pays_demonstrations_in_each_step_of_a_window() -> None:
     np.testing.assert_allclose(reward, [1.0, 1.9, 0.0, 0.0, 1.9, 0.0], rtol=1e-5)
     with raises(ConfigError):
         made('sqil', nstep=3, discount_factor=1.0)
+
+
+def test_sqil_pays_demonstrations_that_end_for_ever_if_they_are_absorbing() -> None:
+    policy = made('sqil', nstep=3, discount_factor=0.9, learn=dict(absorbing=True))
+    gamma = np.float32(0.9) ** np.array([1, 2, 3, 3, 2, 1])
+    ended = np.array([True, False, False, True, True, False])
+    rows = random_rows(6, is_demo=MARKS, value_gamma=gamma.astype(np.float32)).replace(terminated=ended)
+    reward = rewarded(policy.columns(rows), 0.9, absorbing=True)['reward'].numpy()
+    np.testing.assert_allclose(reward, [10.0, 1.9, 0.0, 0.0, 10.0, 0.0], rtol=1e-5)
+    with raises(ConfigError):
+        made('sqil', discount_factor=1.0, learn=dict(absorbing=True))
