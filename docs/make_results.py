@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     code = 0
     if args.rows or args.all or args.missing:
-        for data in sorted({place.row.data for place in left(order)} - {''}):
+        for data in sorted({place.row.given for place in left(order)} - {''}):
             make_data.ready(data)
         code = Queue(order).run()
     elif order.work.exists():

@@ -159,8 +159,8 @@ def _note(row: Row, runs: Sequence[Run]) -> list[str]:
     notes = (
         [f'`{row.config}` with {" ".join(f"`{text}`" for text in row.overrides)}'] if row.overrides else []
     )
-    if row.data:
-        notes.append(f'from `{row.data}`, whose episodes return {number(row.recorded["return"])}')
+    if row.given:
+        notes.append(f'from `{row.given}`, whose episodes return {number(row.recorded["return"])}')
     if row.episodes != 100:
         notes.append(f'scored on {row.episodes:,} episodes')
     if row.ends_at_goal:

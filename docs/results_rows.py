@@ -62,6 +62,8 @@ class Row:
     """Options that replace those of the config, as ``KEY=VALUE``."""
     data: str = ''
     """Name of the data set of ``data.json`` that it learns from, if any."""
+    demos: str = ''
+    """Name of the one that its replay buffer begins with, if any."""
     episodes: int = 100
     """Episodes that the best checkpoint is scored on."""
     env_steps: int | None = None
@@ -96,20 +98,26 @@ class Row:
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on, apart from the seed and the code."""
         facts = [PROTOCOL, *self.sections, *self.overrides, self.episodes, self.budget, self.ends_at_goal]
-        if self.data:
+        if self.given:
             facts.append(self.recorded.get('sha256'))
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     @property
+    def given(self) -> str:
+        """Name of the data set that it is given, if any."""
+        return self.data or self.demos
+
+    @property
     def recorded(self) -> dict[str, Any]:
         """What is known about its data set; empty until it is made."""
-        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(self.data, {})
+        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(self.given, {})
         return found
 
     @property
     def options(self) -> list[str]:
         """All options that replace those of the config."""
-        return [*self.overrides, *([f'collector.data={DATA / self.data}.npz'] if self.data else [])]
+        key = 'collector.data' if self.data else 'replay_buffer.init_from'
+        return [*self.overrides, *([f'{key}={DATA / self.given}.npz'] if self.given else [])]
 
     @property
     def title(self) -> tuple[str, str]:
