@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.timestep import Batch, EnvSpec, FloatArray
+from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, nearest
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.base import RewardModel, RewardModelConfig
@@ -32,7 +33,9 @@ class CountsConfig(RewardModelConfig):
     lifelong: bool = option(True, doc='whether visits in the whole run count')
     once: bool = option(False, doc='whether only the first visit in an episode is paid')
     features: list[str] | None = option(
-        None, doc='parts of the observation that tell states apart; None: the whole observation'
+        None,
+        doc='parts of the observation that tell states apart, or places in one, such as image[3, 6, 0], what an agent of MiniGrid'
+        ' carries; None: the whole observation',
     )
     infos: list[str] = option(
         [],
@@ -81,23 +84,26 @@ class Counts(RewardModel):
 
     @classmethod
     def check_spec(cls, cfg: Any, spec: EnvSpec) -> list[ConfigError]:
-        parts = list(fields_of(spec.observation_space))
-        return [
-            ConfigError(
-                f'no such part of an observation of {spec.name}.{nearest(name, parts)}',
-                where='features',
-                got=name,
-                expected=f'some of {parts}' if parts else 'None, as it has no parts',
-            )
-            for name in cfg.features or ()
-            if name not in parts
-        ]
+        parts = fields_of(spec.observation_space)
+        found = []
+        for feature in cfg.features or ():
+            name, place = place_of(feature)
+            if name not in parts:
+                wrong = f'no such part of an observation of {spec.name}.{nearest(name, list(parts))}'
+                expected = f'some of {list(parts)}' if parts else 'None, as it has no parts'
+                found.append(ConfigError(wrong, where='features', got=feature, expected=expected))
+            elif not is_inside(place, parts[name].shape or ()):
+                expected = f'indices within its shape, {list(parts[name].shape or ())}'
+                found.append(
+                    ConfigError(f'no place in {name}', where='features', got=feature, expected=expected)
+                )
+        return found
 
     def collected(self, rows: Batch) -> None:
         cfg = self._cfg
         obs = rows['next_obs']
         is_whole = cfg.features is None and not cfg.infos
-        columns = [obs] if is_whole else [obs[name] for name in cfg.features or ()]
+        columns = [obs] if is_whole else [part_at(obs, feature) for feature in cfg.features or ()]
         columns += [rows[name] for name in cfg.infos]
         code = codes_of(columns, cfg.cell)
         in_episode = self._episodes.count(code, rows)
@@ -121,3 +127,21 @@ class Counts(RewardModel):
         super().load_state_dict(state)
         self._run = visits_of(state['run'])
         self._episodes.load_state_dict(state['episodes'])
+
+
+def place_of(feature: str) -> tuple[str, tuple[int, ...]]:
+    """Returns the part of an observation that a feature names, and the indices behind it: ``image[3, 6]`` has some."""
+    found = re.fullmatch(r'(.+)\[(\d+(?:, *\d+)*)\]', feature)
+    return (found[1], tuple(map(int, found[2].split(',')))) if found else (feature, ())
+
+
+def is_inside(place: tuple[int, ...], shape: tuple[int, ...]) -> bool:
+    """Returns whether an array of this shape has this place."""
+    return len(place) <= len(shape) and all(i < size for i, size in zip(place, shape, strict=False))
+
+
+def part_at(obs: Any, feature: str) -> Array:
+    """Returns what a feature names of observations, [M, ...]."""
+    name, place = place_of(feature)
+    part: Array = obs[name][:, *place]
+    return part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,20 @@ def test_only_first_visits_of_an_episode_may_be_paid_and_infos_tell_states_apart
     ):
         found = paid(Counts({'once': True, **options}, SPEC), new)
         np.testing.assert_allclose(found, [1 / np.sqrt(n) if n else 0 for n in expected])
+
+
+def test_a_feature_may_be_a_place_in_a_part_that_exists() -> None:
+    new = rows([3, 3, 4], [0, 0, 0], [0, 1, 2])
+    for feature, count in (('place[1]', [1, 2, 1]), ('place[0]', [1, 2, 3])):
+        found = paid(Counts({'features': [feature], 'lifelong': False}, SPEC), new)
+        np.testing.assert_allclose(found, 1 / np.sqrt(count))
+    for wrong, expected in (
+        ('place[2]', r'within its shape, \[2\]'),
+        ('time[0]', r'shape, \[\]'),
+        ('plac[0]', 'place'),
+    ):
+        [error] = Counts.check_spec(Counts.resolve_config({'features': [wrong]}), SPEC)
+        assert re.search(expected, str(error)), error
 
 
 def test_counts_continue_from_their_state_to_the_bit() -> None:
