@@ -40,7 +40,9 @@ class Made(NamedTuple):
     """Options of the run that replace those of the config, as ``KEY=VALUE``."""
     seed: int = 0
     more: Sequence[str] = ()
-    """Also ``'medium_replay'``, the replay buffer of the medium policy, or ``'medium_expert'``, the data of both."""
+    """Also ``'medium_replay'``, the replay buffer of the medium policy, ``'medium_expert'``, the data of both, or ``'demos'``."""
+    demos: int = 0
+    """Env steps of the expert's demonstrations, some ten episodes."""
     is_recorded: bool = False
     """Whether replay is recorded beside training, as the replay buffer has sums over several steps."""
 
@@ -48,16 +50,19 @@ class Made(NamedTuple):
 RECIPES = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
-    'lunarlander': Made('lunarlander_dqn', 100_000, 25_000, 50_000, seed=7, is_recorded=True),
+    'lunarlander': Made(
+        'lunarlander_dqn', 100_000, 25_000, 50_000, seed=7, more=['demos'], demos=2_500, is_recorded=True
+    ),
     'hopper': Made(
         'mujoco_crossq',
         100_000,
-        30_000,
+        85_000,
         options=['env.env_id=Hopper-v4', 'env_manager.type=env_pool', 'env_manager.num_threads=1'],
-        more=['medium_replay', 'medium_expert'],
+        more=['medium_replay', 'medium_expert', 'demos'],
+        demos=10_000,
     ),
 }
-"""How data sets are made, by env. Replay is the whole replay buffer; medium and expert act as in training."""
+"""How data sets are made, by env. Replay is the whole replay buffer; medium and expert act as in training, demos do not."""
 
 
 def run(*words: str) -> str:
@@ -89,6 +94,7 @@ def make(name: str, folder: Path) -> None:
         'medium': [str(medium / 'ckpt' / 'latest'), '-n', str(made.rows), '--explore'],
         'expert': [str(expert), '-n', str(made.rows), '--explore'],
         'medium_replay': [str(medium / 'ckpt' / 'latest'), '--replay'],
+        'demos': [str(expert), '-n', str(made.demos)],
     }
     for kind in ('replay', 'medium', 'expert', *made.more):
         path = folder / f'{name}_{kind}.npz'

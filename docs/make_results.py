@@ -45,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     code = 0
     if args.rows or args.all or args.missing:
-        for data in sorted({place.row.given for place in left(order)} - {''}):
+        for data in sorted({place.row.data for place in left(order)} - {''}):
             make_data.ready(data)
         code = Queue(order).run()
     elif order.work.exists():
@@ -122,7 +122,7 @@ def draw(env: str, measured: Sequence[tuple[Row, Sequence[Run]]]) -> None:
             axes.plot(steps, means, color=f'C{i}', alpha=0.8, linewidth=1.2, label=label)
         if row.published:
             axes.axhline(row.published.mean, color=f'C{i}', linestyle='--', linewidth=0.8)
-    unit = 'recorded env steps read' if any(row.data for row, _ in measured) else 'env steps'
+    unit = 'recorded env steps read' if any(row.is_offline for row, _ in measured) else 'env steps'
     axes.set(title=env, xlabel=unit, ylabel='return of an evaluation')
     lengths = [run['env_steps'] for _, runs in measured for run in runs]
     if max(lengths) > WIDE * min(lengths):

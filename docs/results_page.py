@@ -102,7 +102,7 @@ def _total(row: Row, runs: Sequence[Run]) -> str:
 
 def _steps(row: Row, runs: Sequence[Run]) -> str:
     """Returns the env steps of a row, and the config's budget if it was not used up; with data, its updates."""
-    if row.data:
+    if row.is_offline:
         return f'{median(run["updates"] for run in runs):,.0f} updates'
     steps = f'{median(run["env_steps"] for run in runs):,.0f}'
     whole = row.sections[0].get('max_env_step')
@@ -159,8 +159,8 @@ def _note(row: Row, runs: Sequence[Run]) -> list[str]:
     notes = (
         [f'`{row.config}` with {" ".join(f"`{text}`" for text in row.overrides)}'] if row.overrides else []
     )
-    if row.given:
-        notes.append(f'from `{row.given}`, whose episodes return {number(row.recorded["return"])}')
+    if row.data:
+        notes.append(f'from `{row.data}`, whose episodes return {number(row.recorded["return"])}')
     if row.episodes != 100:
         notes.append(f'scored on {row.episodes:,} episodes')
     if row.ends_at_goal:
@@ -190,7 +190,7 @@ def first_line(measured: Sequence[tuple[Row, Sequence[Run]]]) -> str:
         [_seeds(runs) for _, runs in measured], [len(runs) for _, runs in measured], ' seeds'
     )
     budgets = [median(run['env_steps'] for run in runs) for _, runs in measured]
-    unit = '' if measured[0][0].data else ' env steps'
+    unit = '' if measured[0][0].is_offline else ' env steps'
     steps = _same_or_range([f'{_steps(*one)}{unit}' for one in measured], budgets, unit)
     means = [run['mean'] for run in measured[0][1]]
     worst = f' (worst {number(min(means))})' if len(means) > 1 == len(measured) else ''

@@ -58,7 +58,7 @@ def _timed(runs: Sequence[Run], rows: Mapping[str, Row]) -> dict[str, list[Run]]
     found = {}
     for name, group in shown(runs).items():
         row = rows.get(name)
-        published = row.published if row and not row.data else None
+        published = row.published if row and not row.is_offline else None
         if published and published.mean > 0 and all('times' in run for run in group):
             found[name] = group
     return found

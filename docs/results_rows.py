@@ -62,8 +62,8 @@ class Row:
     """Options that replace those of the config, as ``KEY=VALUE``."""
     data: str = ''
     """Name of the data set of ``data.json`` that it learns from, if any."""
-    demos: str = ''
-    """Name of the one that its replay buffer begins with, if any."""
+    data_option: str = 'collector.data'
+    """The option that names this data set; ``replay_buffer.init_from`` and ``reward_model.data`` name demonstrations."""
     episodes: int = 100
     """Episodes that the best checkpoint is scored on."""
     env_steps: int | None = None
@@ -77,6 +77,11 @@ class Row:
     """Why the mean is below the published one, and what was tried."""
     folder: str = str(CONFIGS)
     """Folder of the config."""
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether it learns from recorded data alone."""
+        return bool(self.data) and self.data_option == type(self).data_option
 
     @property
     def file(self) -> Path:
@@ -98,26 +103,20 @@ class Row:
     def fingerprint(self) -> str:
         """Hash of everything that a result depends on, apart from the seed and the code."""
         facts = [PROTOCOL, *self.sections, *self.overrides, self.episodes, self.budget, self.ends_at_goal]
-        if self.given:
+        if self.data:
             facts.append(self.recorded.get('sha256'))
         return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
     @property
-    def given(self) -> str:
-        """Name of the data set that it is given, if any."""
-        return self.data or self.demos
-
-    @property
     def recorded(self) -> dict[str, Any]:
         """What is known about its data set; empty until it is made."""
-        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(self.given, {})
+        found: dict[str, Any] = json.loads(DATA_TABLE.read_text(encoding='utf-8')).get(self.data, {})
         return found
 
     @property
     def options(self) -> list[str]:
         """All options that replace those of the config."""
-        key = 'collector.data' if self.data else 'replay_buffer.init_from'
-        return [*self.overrides, *([f'{key}={DATA / self.given}.npz'] if self.given else [])]
+        return [*self.overrides, *([f'{self.data_option}={DATA / self.data}.npz'] if self.data else [])]
 
     @property
     def title(self) -> tuple[str, str]:

@@ -185,7 +185,8 @@ def test_a_row_of_data_names_them_counts_updates_and_is_stale_when_they_change(
     assert '`tiny`: from `tiny_replay`, whose episodes return 12.0.' in page
     table.write_text(json.dumps({'tiny_replay': {'sha256': 'b', 'return': 13.0}}), encoding='utf-8')
     assert len(tool.queue.left(order(tool, 0))) == 1
-    tool.rows.ROWS.write_text(json.dumps({'tiny': {'demos': 'tiny_replay'}}), encoding='utf-8')
+    facts = {'data': 'tiny_replay', 'data_option': 'replay_buffer.init_from'}
+    tool.rows.ROWS.write_text(json.dumps({'tiny': facts}), encoding='utf-8')
     assert f'replay_buffer.init_from={tmp_path}/data/tiny_replay.npz' in tool.child._words(tool.job())
     page = tool.page.page(tool.record(tool.run(0, 5.0)), tool.rows.read_rows())
     assert '| 400 |' in page and 'from `tiny_replay`' in page
