@@ -1,8 +1,9 @@
 """Returns of offline learners beside d3rlpy's: the same arrays, networks, options, updates and 100 episodes, by one thread.
 
-usage: python benchmarks/offline_returns.py PEER_PYTHON [NAME ...] [--data data] [--seeds 0-4] [--updates 5000]
+usage: python benchmarks/offline_returns.py pendulum cartpole --peer-python D3/bin/python [--seeds 0-4] [--updates 5000]
+       python benchmarks/offline_returns.py hopper --seeds 0 --updates 50000  # in what order learners are, without d3rlpy
 
-PEER_PYTHON is the interpreter of an environment with d3rlpy 2.8; the data are those of ``docs/make_data.py``. What is judged
+A NAME is a policy, or the beginning of the name of data; the peer is d3rlpy 2.8 in an environment of its own. The data are those of ``docs/make_data.py``. What is judged
 is the last policy, not the best one. CPU seconds are those of learning. Each run becomes a record of
 ``offline_returns.json``; those that are there are not repeated.
 """
@@ -39,12 +40,17 @@ PAGE = HERE.parent / 'docs' / 'how_to' / 'recorded_data.md'
 START, END = '<!-- table of benchmarks/offline_returns.py -->', '<!-- end of it -->'
 
 
+ENVS = {'pendulum': 'Pendulum-v1', 'cartpole': 'CartPole-v1', 'hopper': 'Hopper-v4'}
+DISCOUNTS = {'Pendulum-v1': 0.98, 'CartPole-v1': 0.99, 'Hopper-v4': 0.99}
+
+
 @dataclass(frozen=True)
 class Case:
     """A learner of ours and one of d3rlpy's, with options that mean the same."""
 
     policy: str
     peer: str
+    """Its class; empty: rlframe learns alone."""
     data: str
     learn: dict[str, Any]
     """Our options of ``policy.learn``."""
@@ -60,11 +66,22 @@ class Case:
     normalize_obs: bool = False
     scale: float = 2.0
     """Largest action."""
+    top: float = 1.0
+    """Share of the episodes that is learned from, by return."""
 
     @property
     def env(self) -> str:
         """The env of the data."""
-        return {'pendulum': 'Pendulum-v1', 'cartpole': 'CartPole-v1'}[self.data.split('_')[0]]
+        return ENVS[self.data.split('_')[0]]
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+        return self.policy if self.top == 1 else f'{self.policy}, best {self.top:.0%}'
+
+    def answers(self, word: str) -> bool:
+        """Whether it is meant by a policy, or by the beginning of the name of its data."""
+        return word == self.policy or self.data.startswith(word)
 
 
 def _continuous(policy: str, peer: str, learn: Any = None, theirs: Any = None, **facts: Any) -> Case:
@@ -83,56 +100,75 @@ def _discrete(policy: str, peer: str, learn: Any, theirs: Any, **facts: Any) -> 
     return Case(policy, peer, 'cartpole_replay', ours, other, ('encoder_factory',), model=model, **facts)
 
 
-CASES = {
-    case.policy: case
-    for case in (
-        _continuous('td3_bc', 'TD3PlusBC', {'alpha': 2.5}, {'alpha': 2.5}, normalize_obs=True),
-        _continuous(
-            'iql',
-            'IQL',
-            {'expectile': 0.7, 'beta': 3.0},
-            {'expectile': 0.7, 'weight_temp': 3.0},
-            encoders=('actor_encoder_factory', 'critic_encoder_factory', 'value_encoder_factory'),
-        ),
-        _continuous('awac', 'AWAC', {'temperature': 1.0}, {'lam': 1.0}),
-        _continuous(
+def _of_hopper(data: str) -> tuple[Case, ...]:
+    """Returns the cases of Hopper, with the options of their papers, by layers of 256."""
+    two, three = (256, 256), (256, 256, 256)
+    rate = {'batch_size': 256, 'learning_rate': 3e-4}
+    rates = {'batch_size': 256, 'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4}
+    shared: dict[str, Any] = {'data': data, 'theirs': {}, 'widths': two, 'scale': 1.0}
+    return (
+        Case('bc', '', learn=rate, **shared),
+        Case('bc', '', learn=rate, top=0.1, **shared),
+        Case('iql', '', learn=rate | {'expectile': 0.7, 'beta': 3.0}, **shared),
+        Case('awac', '', learn=rate | {'temperature': 1.0}, **shared),
+        Case('td3_bc', '', learn=rates | {'alpha': 2.5}, normalize_obs=True, **shared),
+        Case(
             'rebrac',
-            'ReBRAC',
-            {'actor_beta': 0.05, 'critic_beta': 0.05},
-            {'actor_beta': 0.05, 'critic_beta': 0.05},
-            layer_norm=('critic_encoder_factory',),
-            widths=(64, 64, 64),
-        ),
-        _discrete('discrete_cql', 'DiscreteCQL', {'conservative_weight': 1.0}, {'alpha': 1.0}),
-        _discrete(
-            'discrete_bcq',
-            'DiscreteBCQ',
-            {'threshold': 0.3, 'logit_decay': 0.01},
-            {'action_flexibility': 0.3, 'beta': 0.01, 'share_encoder': False},
+            '',
+            learn=rates | {'actor_beta': 0.01, 'critic_beta': 0.01},
+            **shared | {'widths': three},
         ),
     )
-}
+
+
+CASES = (
+    _continuous('td3_bc', 'TD3PlusBC', {'alpha': 2.5}, {'alpha': 2.5}, normalize_obs=True),
+    _continuous(
+        'iql',
+        'IQL',
+        {'expectile': 0.7, 'beta': 3.0},
+        {'expectile': 0.7, 'weight_temp': 3.0},
+        encoders=('actor_encoder_factory', 'critic_encoder_factory', 'value_encoder_factory'),
+    ),
+    _continuous('awac', 'AWAC', {'temperature': 1.0}, {'lam': 1.0}),
+    _continuous(
+        'rebrac',
+        'ReBRAC',
+        {'actor_beta': 0.05, 'critic_beta': 0.05},
+        {'actor_beta': 0.05, 'critic_beta': 0.05},
+        layer_norm=('critic_encoder_factory',),
+        widths=(64, 64, 64),
+    ),
+    _discrete('discrete_cql', 'DiscreteCQL', {'conservative_weight': 1.0}, {'alpha': 1.0}),
+    _discrete(
+        'discrete_bcq',
+        'DiscreteBCQ',
+        {'threshold': 0.3, 'logit_decay': 0.01},
+        {'action_flexibility': 0.3, 'beta': 0.01, 'share_encoder': False},
+    ),
+    *(case for data in ('hopper_medium_replay', 'hopper_medium_expert') for case in _of_hopper(data)),
+)
 
 
 def ours(case: Case, data: Path, updates: int, seed: int) -> dict[str, Any]:
     """Learns in this process, and returns the returns and the CPU seconds of learning."""
-    is_continuous = case.data.startswith('pendulum')
+    discounts = {} if case.policy == 'bc' else {'discount_factor': DISCOUNTS[case.env]}
     main = dict(
         exp_name='side',
         env=dict(env_id=case.env, evaluator_env_num=1, n_evaluator_episode=1),
         policy=dict(
             cuda=False,
-            discount_factor=0.98 if is_continuous else 0.99,
             normalize_obs=case.normalize_obs,
             model=dict(encoder_hidden_size_list=list(case.widths)) | case.model,
             learn=case.learn,
             eval=dict(evaluator=dict(eval_freq=10**9)),
+            **discounts,
         ),
     )
     create = dict(
         env=dict(type='gym'),
         policy=dict(type=case.policy),
-        collector=dict(type='dataset', data=str(data)),
+        collector=dict(type='dataset', data=str(data), top=case.top),
     )
     with SerialPipeline(config.compile_config(main, create, seed=seed)) as pipeline:
         start = time.process_time()
@@ -144,13 +180,13 @@ def ours(case: Case, data: Path, updates: int, seed: int) -> dict[str, Any]:
     return {'cpu_seconds': spent, 'returns': found}
 
 
-def run(side: str, case: Case, data: Path, updates: int, seed: int, peer: str) -> dict[str, Any]:
+def run(side: str, case: Case, data: Path, updates: int, seed: int, peer: str | None) -> dict[str, Any]:
     """Lets one side learn in a process of its own, and returns its record."""
     if side == 'rlframe':
-        words = [sys.executable, __file__, '--side', case.policy]
+        words = [sys.executable, __file__, '--side', str(CASES.index(case))]
         rest = [str(data), str(updates), str(seed)]
     else:
-        words = [peer, str(PEER), json.dumps(asdict(case))]
+        words = [str(peer), str(PEER), json.dumps(asdict(case))]
         rest = [str(data), case.env, str(updates), str(seed)]
     path = os.pathsep.join([str(HERE), os.environ.get('PYTHONPATH', '')])
     with tempfile.TemporaryDirectory() as folder:
@@ -168,7 +204,7 @@ def run(side: str, case: Case, data: Path, updates: int, seed: int, peer: str) -
     values = found['returns']
     return {
         'side': side,
-        'policy': case.policy,
+        'policy': case.name,
         'data': case.data,
         'updates': updates,
         'seed': seed,
@@ -204,15 +240,16 @@ def table(records: list[dict[str, Any]]) -> str:
         '|---|---|---|---|---|---|---|---|',
     ]
     for (policy, data, updates), sides in groups.items():
-        if len(sides) < 2:
-            continue
-        both = [sides['rlframe'], sides['d3rlpy']]
+        both = [sides.get('rlframe', []), sides.get('d3rlpy', [])]
         means = [[record['mean'] for record in side] for side in both]
-        seeds = min(map(len, means))
+        seeds = min(len(side) for side in means if side)
         shown = [
-            f'{statistics.fmean(one):.1f} ± {statistics.stdev(one) if seeds > 1 else 0:.1f}' for one in means
+            f'{statistics.fmean(one):.1f}' + (f' ± {statistics.stdev(one):.1f}' if seeds > 1 else '')
+            if one
+            else ''
+            for one in means
         ]
-        spent = [f'{statistics.median(record["cpu_seconds"] for record in side):.0f}' for side in both]
+        spent = [f'{statistics.median(r["cpu_seconds"] for r in side):.0f}' if side else '' for side in both]
         lines.append(f'| `{policy}` | `{data}` | {updates:,} | {seeds} | {" | ".join([*shown, *spent])} |')
     return '\n'.join(lines)
 
@@ -220,28 +257,32 @@ def table(records: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Measures what is missing, and writes a table of all records into the page."""
     if sys.argv[1:2] == ['--side']:
-        name, data, updates, seed = sys.argv[2:]
-        print(json.dumps(ours(CASES[name], Path(data), int(updates), int(seed))))
+        number, data, updates, first = sys.argv[2:]
+        print(json.dumps(ours(CASES[int(number)], Path(data), int(updates), int(first))))
         return
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('peer', metavar='PEER_PYTHON')
-    parser.add_argument('names', nargs='*', metavar='NAME', help=f'of {", ".join(CASES)}; all by default')
+    parser.add_argument('names', nargs='+', metavar='NAME', help='policies, or beginnings of names of data')
+    parser.add_argument('--peer-python', metavar='PYTHON', help='interpreter that has d3rlpy')
     parser.add_argument('--data', type=Path, default=HERE.parent / 'data', help='folder of the data sets')
     parser.add_argument('--seeds', default='0-4')
     parser.add_argument('--updates', type=int, default=5_000)
     args = parser.parse_args()
-    if unknown := sorted(set(args.names) - set(CASES)):
-        parser.error(f'no case {unknown[0]!r}; there are {", ".join(CASES)}')
+    if unknown := [name for name in args.names if not any(case.answers(name) for case in CASES)]:
+        parser.error(
+            f'no case {unknown[0]!r}; there are {", ".join(sorted({case.policy for case in CASES}))}'
+        )
+    chosen = [case for case in CASES if any(map(case.answers, args.names))]
+    if not args.peer_python and any(case.peer for case in chosen):
+        parser.error('these learners have a peer: name --peer-python')
     for seed in parse_seeds(args.seeds):
-        for name in args.names or CASES:
-            case = CASES[name]
-            for side in ('rlframe', 'd3rlpy'):
-                if (name, case.data, args.updates, side, seed) in map(key, read()):
+        for case in chosen:
+            for side in ('rlframe', 'd3rlpy') if case.peer else ('rlframe',):
+                if (case.name, case.data, args.updates, side, seed) in map(key, read()):
                     continue
                 path = args.data.resolve() / f'{case.data}.npz'
-                found = run(side, case, path, args.updates, seed, args.peer)
+                found = run(side, case, path, args.updates, seed, args.peer_python)
                 write([*read(), found])
     lines = table(read())
     print(lines)
