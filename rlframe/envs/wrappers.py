@@ -1,4 +1,4 @@
-"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards, and two of observations."""
+"""Wrappers of envs: ``SeededEnv`` for DI-engine's loops, ``WeightedReward`` for several rewards, two of observations, one of infos."""
 
 from __future__ import annotations
 
@@ -134,6 +134,36 @@ class InfoObservation(Wrapper):
             message = f'{type(self.env.unwrapped).__name__} has no state'
             raise ConfigError(message, where='env.wrappers', got=self._key, expected='an entry of its info')
         return np.asarray(state() if callable(state) else state, self._dtype)
+
+
+class AttributeInfo(Wrapper):
+    """Adds numbers that an env keeps to its infos, such as ``agent_pos`` of MiniGrid, which ``counts`` can count.
+
+    Args:
+        env: The env.
+        name: Attribute of the innermost env, and key of the info.
+
+    Raises:
+        ConfigError: If the env has no such attribute.
+    """
+
+    def __init__(self, env: Env, name: str) -> None:
+        super().__init__(env)
+        self._name = name
+        if not hasattr(env.unwrapped, name):
+            message = f'{type(env.unwrapped).__name__} has no such attribute'
+            raise ConfigError(message, where='env.wrappers', got=name, expected='an attribute of the env')
+
+    def reset(self, **given: Any) -> Any:
+        obs, info = self.env.reset(**given)
+        return obs, self._with(info)
+
+    def step(self, action: Any) -> Any:
+        *step, info = self.env.step(action)
+        return *step, self._with(info)
+
+    def _with(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, self._name: np.array(getattr(self.env.unwrapped, self._name))}
 
 
 class TextAsBytes(Wrapper):

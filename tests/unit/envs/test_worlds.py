@@ -24,7 +24,7 @@ from rlframe.entry.__main__ import main
 from rlframe.envs.pettingzoo_env import PettingZooEnvFactory
 from rlframe.envs.pool_game import PoolGame
 from rlframe.envs.worlds import TEAM_ENV, World, find_world, installed
-from rlframe.envs.wrappers import WeightedReward
+from rlframe.envs.wrappers import AttributeInfo, WeightedReward
 from rlframe.errors import ConfigError, EnvContractError, EnvError, IncompatibleError, MissingDependencyError
 from rlframe.pipeline.build import make_factory
 
@@ -335,3 +335,18 @@ def test_a_vector_of_rewards_is_weighted_or_says_how(tmp_path: Path) -> None:
         WeightedReward(TwoRewards(), [1.0])
     with raises(EnvContractError):
         rlframe.train(env=TwoRewards, policy='ppo', folder=tmp_path / 'run', progress=False)
+
+
+def test_infos_tell_numbers_that_an_env_keeps() -> None:
+    class Walker(Toy):
+        at = (0, 0)
+
+        def act(self, action: Any) -> Any:
+            self.at = (self.at[0] + 1, 7)
+            return 1.0
+
+    env = AttributeInfo(Walker(), 'at')
+    assert env.reset()[1]['at'].tolist() == [0, 0]
+    assert env.step(0)[-1]['at'].tolist() == [1, 7]
+    with raises(ConfigError):
+        AttributeInfo(Walker(), 'place')
