@@ -228,7 +228,8 @@ def _exported_policy(
     opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any
 ) -> Policy:
     """Creates the policy on the CPU; no exported function draws actions, and its checks compare best ones."""
-    acting = cfg.policy.eval | ({'deterministic': True} if 'deterministic' in cfg.policy.eval else {})
+    best = {'deterministic': True, 'eps': 0.0}
+    acting = cfg.policy.eval | {name: value for name, value in best.items() if name in cfg.policy.eval}
     policy = {**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': ResolvedConfig(acting)}
     on_cpu: Any = ResolvedConfig({**cfg, 'policy': ResolvedConfig(policy)})
     return played_policy(opened, state, on_cpu, spec, model)

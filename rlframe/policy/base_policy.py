@@ -228,7 +228,9 @@ class Policy(Configurable):
         self._on_policy = self._cfg.on_policy or self.samples_rounds
         self._nstep: int = 1 if sums_later(self) else self._cfg.get('nstep', 1)
         # an exported policy takes the best action in any case
-        self._draws_in_eval = not self._cfg.eval.get('deterministic', True)
+        self._draws_in_eval = (
+            not self._cfg.eval.get('deterministic', True) or self._cfg.eval.get('eps', 0) > 0
+        )
 
     # options
 

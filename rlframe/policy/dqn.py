@@ -30,7 +30,15 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.outputs import Output, Values
-from rlframe.policy.parts.sections import N_SAMPLE, CollectConfig, LearnConfig, OtherConfig, PolicyConfig
+from rlframe.policy.parts.random_policy import random_actions
+from rlframe.policy.parts.sections import (
+    N_SAMPLE,
+    CollectConfig,
+    EvalConfig,
+    LearnConfig,
+    OtherConfig,
+    PolicyConfig,
+)
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import DISCOUNTS, ZOO, Facts, SearchSpace, Settings
 from rlframe.policy.update import Loss, Update
@@ -62,6 +70,17 @@ class TDConfig(PolicyConfig):
     nstep: int = option(1, range='[1, inf)', unit='env steps', doc='rewards summed before bootstrapping')
 
 
+class QEval(EvalConfig):
+    """Section ``eval`` of policies that act by action values."""
+
+    eps: float = option(
+        0.0,
+        range='[0, 1]',
+        doc='probability of a random action in evaluations, which helps if the policy sees only a part of the state',
+        may_change=True,
+    )
+
+
 class QOther(OtherConfig):
     """Section ``other`` of policies that act by action values."""
 
@@ -84,6 +103,7 @@ class QOther(OtherConfig):
 class QConfig(PolicyConfig):
     """Options of policies that act by action values."""
 
+    eval: QEval
     other: QOther
 
 
@@ -360,6 +380,17 @@ class QPolicy(Policy):
         return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
 
     def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = self.forward_greedy(obs, env_id)
+        if not self._draws_in_eval:
+            return output
+        count = len(env_id)
+        drawn = random_actions(self.spec, self._eval_rng)(obs, count)
+        is_random = self._eval_rng.random(count) < self._cfg.eval.eps
+        action = output['action'].copy()
+        action[is_random] = drawn[is_random]
+        return Batch.unchecked({'action': action}, count)
+
+    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
         if self._noisy:  # noisy weights are then their means
             self.model.eval()
         action = self._best(obs)

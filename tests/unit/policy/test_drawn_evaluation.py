@@ -1,4 +1,4 @@
-"""Policies with ``eval.deterministic=False`` are evaluated by actions drawn from their distribution."""
+"""Policies with ``eval.deterministic=False`` or an ``eval.eps`` are evaluated by actions that are drawn."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ CASES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     'ppo': (DISCRETE, {}),
     'sac with a memory': (CONTINUOUS, {'model': {'core': 'gru'}}),
     'sac_discrete with a memory': (DISCRETE, {'model': {'core': 'lstm'}}),
+    'dqn': (DISCRETE, {}),
+    'r2d2': (DISCRETE, {}),
 }
 ROWS = 64
 
@@ -28,8 +30,13 @@ def make(case: str, deterministic: bool, **options: Any) -> tuple[Policy, Any]:
     """Returns a policy of this case, and observations of 64 envs."""
     spec, cfg = CASES[case]
     torch.manual_seed(0)
-    chosen = {**cfg, 'eval': {'deterministic': deterministic}}
-    policy = create_policy({'type': case.partition(' ')[0], 'device': 'cpu', **chosen}, spec, **options)
+    name = case.partition(' ')[0]
+    drawn = (
+        {'eps': 0.0 if deterministic else 0.5}
+        if name in ('dqn', 'r2d2')
+        else {'deterministic': deterministic}
+    )
+    policy = create_policy({'type': name, 'device': 'cpu', **cfg, 'eval': drawn}, spec, **options)
     space: Any = spec.observation_space
     space.seed(0)
     return policy, np.stack([space.sample() for _ in range(ROWS)])
@@ -78,6 +85,14 @@ def test_draws_follow_the_distribution() -> None:
         share = torch.softmax(policy.model.logit(policy.tensor(same[:1])), 1)[0].numpy()
     found = np.bincount(actions, minlength=len(share)) / len(actions)
     np.testing.assert_allclose(found, share, atol=4 * np.sqrt(0.25 / len(actions)))
+
+
+def test_a_share_of_the_actions_of_dqn_is_random() -> None:
+    policy, obs = make('dqn', deterministic=False)
+    best, _ = make('dqn', deterministic=True)
+    is_other = played(policy, obs, steps=100) != played(best, obs, steps=100)
+    expected = 0.5 * (1 - 1 / DISCRETE.action_space.n)
+    assert is_other.mean() == pytest.approx(expected, abs=4 * np.sqrt(0.25 / is_other.size))
 
 
 def test_a_policy_without_a_distribution_knows_no_such_option() -> None:
