@@ -9,11 +9,9 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlframe.data.observation import pack
 from rlframe.data.timestep import Array, FloatArray
 from rlframe.envs.cartpole_expert import expert
 from rlframe.envs.gym_env import import_needed
-from rlframe.envs.wrappers import TextAsBytes
 
 ERRORS = 0.0, 0.3, 0.6, 1.0
 """Probabilities of a random action; episodes take turns."""
@@ -84,8 +82,7 @@ def record(
             is_random = rng.random() < errors[episode % len(errors)]
             action = env.action_space.sample() if is_random else play(obs)
             next_obs, reward, terminated, truncated, _ = env.step(action)
-            pair = pack(env.observation_space, obs), pack(env.observation_space, next_obs)
-            rows.append((*pair, action, np.float32(reward), terminated, truncated, episode))
+            rows.append((obs, next_obs, action, np.float32(reward), terminated, truncated, episode))
             obs = next_obs
             done = terminated or truncated
     env.close()
@@ -114,6 +111,7 @@ def pendulum_demos() -> dict[str, Array]:
 
 
 def doorkey_demos() -> dict[str, Array]:
-    """Returns 20 episodes of MiniGrid's bot in MiniGrid-DoorKey-8x8-v0, as envs of EnvPool show them."""
-    import_needed('minigrid', DOORKEY)
-    return record(TextAsBytes(gymnasium.make(DOORKEY)), doorkey_bot, 20, errors=(0.0,))
+    """Returns 20 episodes of MiniGrid's bot in MiniGrid-DoorKey-8x8-v0, whose cells in view are one-hot, as a vector."""
+    wrappers = import_needed('minigrid.wrappers', DOORKEY)
+    cells = wrappers.ImgObsWrapper(wrappers.OneHotPartialObsWrapper(gymnasium.make(DOORKEY)))
+    return record(gymnasium.wrappers.FlattenObservation(cells), doorkey_bot, 20, errors=(0.0,))
