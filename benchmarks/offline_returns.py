@@ -102,22 +102,23 @@ def _discrete(policy: str, peer: str, learn: Any, theirs: Any, **facts: Any) -> 
 
 def _of_hopper(data: str) -> tuple[Case, ...]:
     """Returns the cases of Hopper, with the options of their papers, by layers of 256."""
-    two, three = (256, 256), (256, 256, 256)
     rate = {'batch_size': 256, 'learning_rate': 3e-4}
     rates = {'batch_size': 256, 'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4}
-    shared: dict[str, Any] = {'data': data, 'theirs': {}, 'widths': two, 'scale': 1.0}
+
+    def case(
+        policy: str, learn: dict[str, Any], widths: tuple[int, ...] = (256, 256), top: float = 1.0
+    ) -> Case:
+        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, scale=1.0, top=top)
+
     return (
-        Case('bc', '', learn=rate, **shared),
-        Case('bc', '', learn=rate, top=0.1, **shared),
-        Case('iql', '', learn=rate | {'expectile': 0.7, 'beta': 3.0}, **shared),
-        Case('awac', '', learn=rate | {'temperature': 1.0}, **shared),
-        Case('td3_bc', '', learn=rates | {'alpha': 2.5}, normalize_obs=True, **shared),
-        Case(
-            'rebrac',
-            '',
-            learn=rates | {'actor_beta': 0.01, 'critic_beta': 0.01},
-            **shared | {'widths': three},
-        ),
+        case('bc', rate),
+        case('bc', rate, top=0.1),
+        case(
+            'iql', rate | {'expectile': 0.7, 'beta': 1.0}
+        ),  # beta 3 of the paper, whose rewards are a third as large
+        case('awac', rate | {'temperature': 1.0}),
+        case('td3_bc', rates | {'alpha': 2.5}),
+        case('rebrac', rates | {'actor_beta': 0.01, 'critic_beta': 0.01}, widths=(256, 256, 256)),
     )
 
 
