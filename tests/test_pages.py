@@ -89,9 +89,9 @@ def test_pages_that_are_run_elsewhere_are_read_there() -> None:
 
 LONG = {'parallel.md', 'config.md', 'from_ding.md', 'algorithms.md', 'results.md'}
 """Pages of more than 250 lines."""
-MOST_WORDS = 76_400
+MOST_WORDS = 72_441
 """Words of all pages under docs that people write: a page that grows is paid for by another."""
-WRITTEN_BY_PROGRAMS = {'config.md', 'return_per_hour.md'}
+WRITTEN_BY_PROGRAMS = {'config.md', 'results.md', 'return_per_hour.md'}
 """Pages that are written from the options in the source, and from measured runs."""
 
 
