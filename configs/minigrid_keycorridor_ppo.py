@@ -10,7 +10,8 @@ main_config = dict(
     reward_model=dict(
         counts=dict(
             infos=['agent_pos'],
-            features=['image[3, 6, 0]', 'image[3, 5, 0]', 'image[3, 5, 2]'],  # carried; kind and state in front
+            # the kind of what is carried; kind and state of what is in front
+            features=['image[3, 6, 0]', 'image[3, 5, 0]', 'image[3, 5, 2]'],
             once=True,  # only the first visit of an episode is paid, the less the more often the run has been there
             weight=0.01,
         ),

@@ -18,7 +18,8 @@ main_config = dict(
     env=dict(
         env_id='MiniGrid-MultiRoom-N4-S5-v0',
         wrappers=[
-            dict(type='FilterObservation', filter_keys=['direction', 'image']),  # the mission is always the same
+            # the mission is always the same
+            dict(type='FilterObservation', filter_keys=['direction', 'image']),
             dict(type='rlframe.envs.wrappers:AttributeInfo', name='agent_pos'),
         ],
         collector_env_num=32,
