@@ -391,6 +391,7 @@ class QPolicy(Policy):
         return Batch.unchecked({'action': action}, count)
 
     def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
+        """Takes the best actions, whatever ``eval.eps`` is, for collectors that do not explore."""
         if self._noisy:  # noisy weights are then their means
             self.model.eval()
         action = self._best(obs)
