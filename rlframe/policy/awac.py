@@ -21,7 +21,7 @@ class AWACLearn(AWRLearn):
         1.0,
         range='(0, inf)',
         unit='return',
-        doc='advantage by which the weight of a recorded action grows e-fold, lambda',
+        doc='advantage by which the weight of a recorded action grows e-fold, lambda; if most are far larger, few rows count',
         may_change=True,
     )
 
