@@ -33,6 +33,7 @@ from rlframe.errors import (
 )
 from rlframe.pipeline import build
 from rlframe.policy.parts.fit import learning_parts
+from rlframe.policy.parts.sections import BEST_ACTIONS
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.run.checkpoint_files import (
     MANIFEST,
@@ -228,9 +229,8 @@ def _exported_policy(
     opened: OpenCheckpoint, state: Mapping[str, Any], cfg: ExperimentConfig, spec: EnvSpec, model: Any
 ) -> Policy:
     """Creates the policy on the CPU; no exported function draws actions, and its checks compare best ones."""
-    best = {'deterministic': True, 'eps': 0.0}
-    acting = cfg.policy.eval | {name: value for name, value in best.items() if name in cfg.policy.eval}
-    policy = {**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': ResolvedConfig(acting)}
+    best = {name: value for name, value in BEST_ACTIONS.items() if name in cfg.policy.eval}
+    policy = {**cfg.policy, 'device': 'cpu', 'cuda': None, 'eval': ResolvedConfig(cfg.policy.eval | best)}
     on_cpu: Any = ResolvedConfig({**cfg, 'policy': ResolvedConfig(policy)})
     return played_policy(opened, state, on_cpu, spec, model)
 

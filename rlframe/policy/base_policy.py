@@ -38,7 +38,7 @@ from rlframe.policy.parts.network import (
 from rlframe.policy.parts.normalize import Normalizer
 from rlframe.policy.parts.random_shift import RandomShift, check_shift
 from rlframe.policy.parts.recorded import transitions_of
-from rlframe.policy.parts.sections import PolicyConfig
+from rlframe.policy.parts.sections import BEST_ACTIONS, PolicyConfig
 from rlframe.policy.parts.sequences import Rows
 from rlframe.policy.parts.starting import COMMON, Facts, SearchSpace, Settings
 from rlframe.policy.parts.team import check_rewards, ends_of_agents, network_arguments, rewards_of
@@ -228,9 +228,8 @@ class Policy(Configurable):
         self._on_policy = self._cfg.on_policy or self.samples_rounds
         self._nstep: int = 1 if sums_later(self) else self._cfg.get('nstep', 1)
         # an exported policy takes the best action in any case
-        self._draws_in_eval = (
-            not self._cfg.eval.get('deterministic', True) or self._cfg.eval.get('eps', 0) > 0
-        )
+        acting = self._cfg.eval
+        self._draws_in_eval = any(acting.get(name, best) != best for name, best in BEST_ACTIONS.items())
 
     # options
 

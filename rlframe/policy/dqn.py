@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from easydict import EasyDict
 
+from rlframe.data.faces import EvalMode
 from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray, IntArray, TimeStep
 from rlframe.errors import ConfigError
 from rlframe.policy.base_policy import Policy
@@ -30,7 +31,7 @@ from rlframe.policy.parts.options import (
     schedule_of,
 )
 from rlframe.policy.parts.outputs import Output, Values
-from rlframe.policy.parts.random_policy import random_actions
+from rlframe.policy.parts.random_policy import with_random_actions
 from rlframe.policy.parts.sections import (
     N_SAMPLE,
     CollectConfig,
@@ -379,19 +380,14 @@ class QPolicy(Policy):
         allowed = np.isfinite(value).sum(1)
         return ((1 - eps) * is_best + eps / allowed).astype(np.float32)
 
-    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
-        output = self.forward_greedy(obs, env_id)
-        if not self._draws_in_eval:
-            return output
-        count = len(env_id)
-        drawn = random_actions(self.spec, self._eval_rng)(obs, count)
-        is_random = self._eval_rng.random(count) < self._cfg.eval.eps
-        action = output['action'].copy()
-        action[is_random] = drawn[is_random]
-        return Batch.unchecked({'action': action}, count)
+    @property
+    def eval_mode(self) -> EvalMode:
+        """The functions that act as well as the policy can, but for a share ``eval.eps`` of random actions."""
+        mode: EvalMode = super().eval_mode
+        eps = self._cfg.eval.eps
+        return with_random_actions(mode, self.spec, eps, lambda: self._eval_rng) if eps else mode
 
-    def forward_greedy(self, obs: Array, env_id: IntArray) -> Batch:
-        """Takes the best actions, whatever ``eval.eps`` is, for collectors that do not explore."""
+    def forward_eval(self, obs: Array, env_id: IntArray, **settings: Any) -> Batch:
         if self._noisy:  # noisy weights are then their means
             self.model.eval()
         action = self._best(obs)

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlframe.data.faces import CollectMode, EvalMode, by_env
 from rlframe.data.observation import has_mask, mask_parts
-from rlframe.data.timestep import Array, Batch, EnvSpec, IntArray
+from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, IntArray
 from rlframe.policy.parts.actions import mask_of, random_allowed
 from rlframe.utils.lazy import LazyModule
 from rlframe.utils.seed import component_rng
@@ -77,9 +77,7 @@ def with_opening(mode: EvalMode, mover: EvalMode, spec: EnvSpec, moves: int) -> 
         if not opens.any():
             return output
         made.update({int(env): count + 1 for env, count in zip(env_id, counts, strict=True)})
-        action = output['action'].copy()
-        action[opens] = mover.forward(obs, env_id)['action'][opens]
-        return Batch.unchecked({'action': action}, len(env_id))
+        return _replaced(output, opens, mover.forward(obs, env_id)['action'])
 
     def reset(env_id: IntArray | None) -> None:
         for env in list(made) if env_id is None else env_id:
@@ -88,6 +86,30 @@ def with_opening(mode: EvalMode, mover: EvalMode, spec: EnvSpec, moves: int) -> 
         mover.reset(env_id)
 
     return mode._replace(forward=by_env(forward, spec), reset=reset)
+
+
+def with_random_actions(
+    mode: EvalMode, spec: EnvSpec, share: float, rng: Callable[[], np.random.Generator]
+) -> EvalMode:
+    """Returns a player that takes a share of its actions at random.
+
+    ``rng`` returns the generator of the running evaluation.
+    """
+
+    def forward(obs: Array, env_id: IntArray, **settings: Any) -> Batch:
+        output = mode.forward(obs, env_id)
+        generator = rng()
+        drawn = random_actions(spec, generator)(obs, len(env_id))
+        return _replaced(output, generator.random(len(env_id)) < share, drawn)
+
+    return mode._replace(forward=by_env(forward, spec))
+
+
+def _replaced(output: Batch, chosen: BoolArray, drawn: Array) -> Batch:
+    """Returns the actions of an output, the chosen ones, bool [n], replaced by drawn ones, [n, ...]."""
+    action = output['action'].copy()
+    action[chosen] = drawn[chosen]
+    return Batch.unchecked({'action': action}, len(action))
 
 
 def random_actions(spec: EnvSpec, rng: np.random.Generator) -> Callable[[Array, int], Array]:

@@ -81,6 +81,10 @@ class EvalConfig(Section):
     """Section ``eval`` of every policy."""
 
 
+BEST_ACTIONS = {'deterministic': True, 'eps': 0.0}
+"""Options of the section ``eval`` by which evaluation takes best actions, where a policy has them."""
+
+
 class StochasticEval(EvalConfig):
     """Section ``eval`` of policies that may be evaluated by drawn actions."""
 

@@ -180,8 +180,6 @@ class Stubborn(DQNPolicy):
     def forward_eval(self, obs: Any, env_id: Any, **settings: Any) -> Batch:
         return self.actions.batch(np.full(len(obs), 3))
 
-    forward_greedy = forward_eval
-
 
 @pytest.mark.parametrize('kind', [Valued, Optimistic, Stubborn])
 def test_masks_hold_whatever_a_policy_overrides(kind: type[DQNPolicy]) -> None:
