@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of
-from rlframe.data.timestep import Array, Batch, EnvSpec, FloatArray
+from rlframe.data.timestep import Batch, EnvSpec, FloatArray
 from rlframe.errors import ConfigError, nearest
 from rlframe.registry import REWARD_MODEL_REGISTRY
 from rlframe.reward_model.base import RewardModel, RewardModelConfig
@@ -67,6 +67,7 @@ class Counts(RewardModel):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._features = [place_of(feature) for feature in self._cfg.features or ()]
         self._run: Visits = {}
         self._episodes = EpisodeVisits()
         self._paid: FloatArray = np.zeros(0)  # for the rows that were just collected
@@ -88,22 +89,23 @@ class Counts(RewardModel):
         found = []
         for feature in cfg.features or ():
             name, place = place_of(feature)
+            shape = parts[name].shape or () if name in parts else ()
             if name not in parts:
                 wrong = f'no such part of an observation of {spec.name}.{nearest(name, list(parts))}'
                 expected = f'some of {list(parts)}' if parts else 'None, as it has no parts'
-                found.append(ConfigError(wrong, where='features', got=feature, expected=expected))
-            elif not is_inside(place, parts[name].shape or ()):
-                expected = f'indices within its shape, {list(parts[name].shape or ())}'
-                found.append(
-                    ConfigError(f'no place in {name}', where='features', got=feature, expected=expected)
-                )
+            elif not is_inside(place, shape):
+                wrong = f'no place in {name}'
+                expected = f'indices within its shape, {list(shape)}'
+            else:
+                continue
+            found.append(ConfigError(wrong, where='features', got=feature, expected=expected))
         return found
 
     def collected(self, rows: Batch) -> None:
         cfg = self._cfg
         obs = rows['next_obs']
         is_whole = cfg.features is None and not cfg.infos
-        columns = [obs] if is_whole else [part_at(obs, feature) for feature in cfg.features or ()]
+        columns = [obs] if is_whole else [obs[name][:, *place] for name, place in self._features]
         columns += [rows[name] for name in cfg.infos]
         code = codes_of(columns, cfg.cell)
         in_episode = self._episodes.count(code, rows)
@@ -138,10 +140,3 @@ def place_of(feature: str) -> tuple[str, tuple[int, ...]]:
 def is_inside(place: tuple[int, ...], shape: tuple[int, ...]) -> bool:
     """Returns whether an array of this shape has this place."""
     return len(place) <= len(shape) and all(i < size for i, size in zip(place, shape, strict=False))
-
-
-def part_at(obs: Any, feature: str) -> Array:
-    """Returns what a feature names of observations, [M, ...]."""
-    name, place = place_of(feature)
-    part: Array = obs[name][:, *place]
-    return part
