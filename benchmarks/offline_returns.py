@@ -1,11 +1,11 @@
 """Returns of offline learners beside d3rlpy's: the same arrays, networks, options, updates and 100 episodes, by one thread.
 
 usage: python benchmarks/offline_returns.py pendulum cartpole --peer-python D3/bin/python [--seeds 0-4] [--updates 5000]
-       python benchmarks/offline_returns.py hopper --seeds 0 --updates 50000  # in what order learners are, without d3rlpy
+       python benchmarks/offline_returns.py hopper --seeds 0 --updates 30000  # without d3rlpy
 
-A NAME is a policy, or the beginning of the name of data; the peer is d3rlpy 2.8 in an environment of its own. The data are those of ``docs/make_data.py``. What is judged
-is the last policy, not the best one. CPU seconds are those of learning. Each run becomes a record of
-``offline_returns.json``; those that are there are not repeated.
+A NAME is a policy, or the beginning of the name of data, which are those of ``docs/make_data.py``; the peer is d3rlpy 2.8 in
+an environment of its own. What is judged is the last policy, not the best one. CPU seconds are those of learning. Each run
+becomes a record of ``offline_returns.json``; those that are there are not repeated.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ RECORDS = HERE / 'offline_returns.json'
 PEER = HERE / 'peers' / 'w15_offline_returns.py'
 PAGE = HERE.parent / 'docs' / 'how_to' / 'recorded_data.md'
 START, END = '<!-- table of benchmarks/offline_returns.py -->', '<!-- end of it -->'
-
-
-ENVS = {'pendulum': 'Pendulum-v1', 'cartpole': 'CartPole-v1', 'hopper': 'Hopper-v4'}
-DISCOUNTS = {'Pendulum-v1': 0.98, 'CartPole-v1': 0.99, 'Hopper-v4': 0.99}
+ENVS = {
+    'pendulum': ('Pendulum-v1', 0.98),
+    'cartpole': ('CartPole-v1', 0.99),
+    'hopper': ('Hopper-v4', 0.99),
+}
+"""The first word of the name of data to their env, and our discount in it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,12 @@ class Case:
     @property
     def env(self) -> str:
         """The env of the data."""
-        return ENVS[self.data.split('_')[0]]
+        return ENVS[self.data.split('_')[0]][0]
+
+    @property
+    def discount(self) -> float:
+        """Our weight of the next reward."""
+        return ENVS[self.data.split('_')[0]][1]
 
     @property
     def name(self) -> str:
@@ -108,15 +115,15 @@ def _of_hopper(data: str) -> tuple[Case, ...]:
     def case(
         policy: str, learn: dict[str, Any], widths: tuple[int, ...] = (256, 256), top: float = 1.0
     ) -> Case:
-        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, scale=1.0, top=top)
+        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, top=top)
 
     return (
         case('bc', rate),
         case('bc', rate, top=0.1),
-        case(
-            'iql', rate | {'expectile': 0.7, 'beta': 1.0}
-        ),  # beta 3 of the paper, whose rewards are a third as large
-        case('awac', rate | {'temperature': 10.0}),  # by 1, a batch is a single row
+        # the paper has a beta of 3, for rewards a third as large
+        case('iql', rate | {'expectile': 0.7, 'beta': 1.0}),
+        # by a temperature of 1, a batch is a single row
+        case('awac', rate | {'temperature': 10.0}),
         case('td3_bc', rates | {'alpha': 2.5}),
         case('rebrac', rates | {'actor_beta': 0.01, 'critic_beta': 0.01}, widths=(256, 256, 256)),
     )
@@ -153,7 +160,7 @@ CASES = (
 
 def ours(case: Case, data: Path, updates: int, seed: int) -> dict[str, Any]:
     """Learns in this process, and returns the returns and the CPU seconds of learning."""
-    discounts = {} if case.policy == 'bc' else {'discount_factor': DISCOUNTS[case.env]}
+    discounts = {} if case.policy == 'bc' else {'discount_factor': case.discount}
     main = dict(
         exp_name='side',
         env=dict(env_id=case.env, evaluator_env_num=1, n_evaluator_episode=1),
@@ -231,6 +238,12 @@ def key(record: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(record[name] for name in ('policy', 'data', 'updates', 'side', 'seed'))
 
 
+def spread(means: list[float]) -> str:
+    """Returns the mean of seeds, and their standard deviation if there are several; empty if there is none."""
+    deviation = f' ± {statistics.stdev(means):.1f}' if len(means) > 1 else ''
+    return f'{statistics.fmean(means):.1f}{deviation}' if means else ''
+
+
 def table(records: list[dict[str, Any]]) -> str:
     """Returns a line for each learner: mean and standard deviation over seeds, and median CPU seconds."""
     groups: dict[tuple[Any, ...], dict[str, list[dict[str, Any]]]] = {}
@@ -244,14 +257,10 @@ def table(records: list[dict[str, Any]]) -> str:
         both = [sides.get('rlframe', []), sides.get('d3rlpy', [])]
         means = [[record['mean'] for record in side] for side in both]
         seeds = min(len(side) for side in means if side)
-        shown = [
-            f'{statistics.fmean(one):.1f}' + (f' ± {statistics.stdev(one):.1f}' if seeds > 1 else '')
-            if one
-            else ''
-            for one in means
-        ]
         spent = [f'{statistics.median(r["cpu_seconds"] for r in side):.0f}' if side else '' for side in both]
-        lines.append(f'| `{policy}` | `{data}` | {updates:,} | {seeds} | {" | ".join([*shown, *spent])} |')
+        lines.append(
+            f'| `{policy}` | `{data}` | {updates:,} | {seeds} | {" | ".join([*map(spread, means), *spent])} |'
+        )
     return '\n'.join(lines)
 
 
