@@ -225,7 +225,7 @@ def _check_units(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
 
 
 def _faults(values: Array, space: Any) -> Iterator[tuple[BoolArray, str, str]]:
-    """Yields which rows of observations may be at fault, [n], what is wrong with them, and what mends it."""
+    """Yields, for each kind of mistake, which rows of observations have it, [n], its name, and a remedy."""
     is_whole = np.dtype(space.dtype).kind != 'f'
     if is_whole and values.dtype.kind == 'f':
         way = ': multiply pixels in [0, 1] by the largest value'

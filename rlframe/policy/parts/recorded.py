@@ -17,7 +17,7 @@ FROM_DATA: dict[str, Any] = dict(collector=dict(type='dataset'), n_sample=None)
 def transitions_of(policy: Any, block: Batch) -> Batch:
     """Returns recorded rows of envs, [T, N, ...], as the rows that the policy would have collected, [M, ...].
 
-    Actions become those that its network means, and recurrent states those in which an episode begins. Rows that lack a
+    Actions get the units of its network, and recurrent states are those at the beginning of an episode. Rows that lack a
     column of an env step stay as they are.
     """
     rows = block.map(lambda column: column[real_rows(block)])
