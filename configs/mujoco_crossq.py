@@ -1,4 +1,4 @@
-"""CrossQ on MuJoCo: return 3350.1 (Hopper-v4, half of each batch recorded), 3176.6 (Ant-v5), 9992.4 (HalfCheetah-v5), 3366.0 (Hopper-v5), 4410.8 (Walker2d-v5), 1 to 3 seeds, 40,000 to 200,000 env steps, 1,855 s of CPU time.
+"""CrossQ on MuJoCo: return 3259.3 (Hopper-v4, half of each batch recorded), 3176.6 (Ant-v5), 9992.4 (HalfCheetah-v5), 3366.0 (Hopper-v5), 4410.8 (Walker2d-v5), seeds 0-2, 40,000 to 200,000 env steps, 1,765 s of CPU time.
 
 For another robot: `env.env_id=Hopper-v5`, Walker2d-v5 or Ant-v5.
 """
