@@ -66,6 +66,8 @@ class Case:
     model: dict[str, Any] = field(default_factory=dict)
     """Our options of ``policy.model``."""
     normalize_obs: bool = False
+    decays: bool = False
+    """Whether our learning rates fall to 0 along a line. By constant ones, Hopper's last policy is luck."""
     scale: float = 2.0
     """Largest action."""
     top: float = 1.0
@@ -85,6 +87,14 @@ class Case:
     def name(self) -> str:
         """What tables call it."""
         return self.policy if self.top == 1 else f'{self.policy}, best {self.top:.0%}'
+
+    def learn_of(self, updates: int) -> dict[str, Any]:
+        """Returns our options of ``policy.learn`` for a run of some updates."""
+        if not self.decays:
+            return self.learn
+        line = {'type': 'linear', 'end': 0.0, 'decay': updates * self.learn['batch_size']}  # transitions
+        rates = {name: rate for name, rate in self.learn.items() if name.startswith('learning_rate')}
+        return self.learn | {name: line | {'start': rate} for name, rate in rates.items()}
 
     def answers(self, word: str) -> bool:
         """Whether it is meant by a policy, or by the beginning of the name of its data."""
@@ -108,22 +118,25 @@ def _discrete(policy: str, peer: str, learn: Any, theirs: Any, **facts: Any) -> 
 
 
 def _of_hopper(data: str) -> tuple[Case, ...]:
-    """Returns the cases of Hopper, with the options of their papers, by layers of 256."""
-    rate = {'batch_size': 256, 'learning_rate': 3e-4}
-    rates = {'batch_size': 256, 'learning_rate_actor': 3e-4, 'learning_rate_critic': 3e-4}
+    """Returns the cases of Hopper, by layers of 256, with the coefficients of their papers and larger steps."""
+    slow = {'batch_size': 256, 'learning_rate': 3e-4}
+    # values must go through an episode in 30,000 updates, where the papers have a million
+    fast = {'target_theta': 0.05, 'batch_size': 256}
+    rate = fast | {'learning_rate': 1e-3}
+    rates = fast | {'learning_rate_actor': 1e-3, 'learning_rate_critic': 1e-3}
 
     def case(
         policy: str, learn: dict[str, Any], widths: tuple[int, ...] = (256, 256), top: float = 1.0
     ) -> Case:
-        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, top=top)
+        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, decays=True, top=top)
 
     return (
-        case('bc', rate),
-        case('bc', rate, top=0.1),
+        case('bc', slow),
+        case('bc', slow, top=0.1),
         # the paper has a beta of 3, for rewards a third as large
         case('iql', rate | {'expectile': 0.7, 'beta': 1.0}),
         # by a temperature of 1, a batch is a single row
-        case('awac', rate | {'temperature': 10.0}),
+        case('awac', rate | {'temperature': 3.0}),
         case('td3_bc', rates | {'alpha': 2.5}),
         case('rebrac', rates | {'actor_beta': 0.01, 'critic_beta': 0.01}, widths=(256, 256, 256)),
     )
@@ -168,7 +181,7 @@ def ours(case: Case, data: Path, updates: int, seed: int) -> dict[str, Any]:
             cuda=False,
             normalize_obs=case.normalize_obs,
             model=dict(encoder_hidden_size_list=list(case.widths)) | case.model,
-            learn=case.learn,
+            learn=case.learn_of(updates),
             eval=dict(evaluator=dict(eval_freq=10**9)),
             **discounts,
         ),
