@@ -1,7 +1,7 @@
 """PPO with a memory on EnvPool's MiniGrid-FourRooms-v0: return 0.606, seeds 0-2 (worst 0.582), 2,007,040 env steps, 416 s of CPU time.
 
-The agent sees at most a seventh of the grid, and must know in which rooms it has been. Counts of visits do not help: those that
-matter beside the reward keep it walking.
+The agent sees at most a seventh of the grid, and must know in which rooms it has been. Counts of visits did not help: with a
+small weight they changed nothing, with a larger one the agent stayed away from the goal.
 """
 
 main_config = dict(
