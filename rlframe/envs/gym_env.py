@@ -103,6 +103,7 @@ class GymEnvFactory(EnvFactory):
     """Creates Gymnasium envs."""
 
     cfg: GymConfig
+    _is_pooled = False
 
     def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
         """Returns a new env.
@@ -124,12 +125,14 @@ class GymEnvFactory(EnvFactory):
         return env
 
     def make_judge(self) -> gym.Env[Any, Any]:
-        """Returns the env or, if only EnvPool has its id, that of the package that is known to register it."""
+        """Returns the env; of one of EnvPool, that of the package that is known to register its id, without EnvPool's options."""
         env_id = self.cfg.env_id
-        module = module_of(env_id) if isinstance(env_id, str) and env_id not in gym.registry else ''
+        is_foreign = isinstance(env_id, str) and (self._is_pooled or env_id not in gym.registry)
+        module = module_of(env_id) if is_foreign else ''
         return make_by_id(f'{module}:{env_id}', {}) if module and is_installed(module) else self.create()
 
     def pool_task(self, render_mode: str | None = None) -> PoolTask:
+        self._is_pooled = True
         task_id = self.cfg.env_id
         kwargs = self._kwargs(render_mode)
         if not isinstance(task_id, str):

@@ -136,6 +136,17 @@ def test_a_run_by_the_id_alone_trains(env: str, tmp_path: Path) -> None:
     assert run.finished
 
 
+def test_goals_of_a_pool_are_judged_by_an_env_without_its_options() -> None:
+    gym = pytest.importorskip('gymnasium')
+    gym.register_envs(pytest.importorskip('gymnasium_robotics'))
+    pytest.importorskip('envpool')
+    held = {'env_id': 'PointMaze_UMaze-v3', 'kwargs': {'frame_skip': 5, 'max_episode_steps': 60}}
+    main_config = {'exp_name': 'judged', 'env': held}
+    create_config = {'env_manager': {'type': 'env_pool'}, 'policy': {'type': 'sac'}}
+    factory = make_factory(compile_config(main_config, create_config))
+    assert factory.goals().reward(np.zeros((2, 2)), np.array([[0.0, 0.0], [3.0, 0.0]])).tolist() == [1, 0]
+
+
 def test_every_task_of_envpool_has_spaces_that_policies_take_or_an_error_with_the_remedy() -> None:
     """No bound is the limit of a float type, and each Box of few integers is made of classes."""
     pytest.importorskip('envpool')
