@@ -9,6 +9,7 @@ rows of 17 numbers and actions of 6, or one of 6; batches have 256 rows, all net
 from __future__ import annotations
 
 import argparse
+import copy
 import os
 import statistics
 import subprocess
@@ -33,6 +34,7 @@ CASES: dict[str, dict[str, Any]] = {
     'awac': {},
     'rebrac': {'model': {'norm': None}},
     'cql': {'learn': {'num_actions': 10}},
+    'cql_bf16': {'precision': 'bf16', 'learn': {'num_actions': 10}},
     'cql_4': {'learn': {'num_actions': 4}},
     'discrete_cql': {'model': {'dueling': False}},
     'discrete_bcq': {'model': {'dueling': False}},
@@ -61,8 +63,8 @@ def recorded(path: Path, is_discrete: bool, rows: int = 20_000) -> None:
 
 def ours(name: str, data: str) -> None:
     """Does as many updates as it is told, and answers with the CPU time they took."""
-    policy = name.removesuffix('_4')
-    options = {part: dict(given) for part, given in CASES[name].items()}
+    policy = name.removesuffix('_4').removesuffix('_bf16')
+    options = copy.deepcopy(CASES[name])
     options['model'] = WIDTHS | options.get('model', {})
     options['learn'] = {'batch_size': 256} | options.get('learn', {})
     kwargs = {'action': 'Discrete' if policy.startswith('discrete') else 'Box'}
