@@ -72,7 +72,7 @@ OPTIONS = {
 }
 ENVS = {
     '14': option(f'{ENV}=CartPole-v9', error='EnvError'),
-    '14 module': option(f'{ENV}=highway-fast-v0', error='EnvError'),
+    '14 module': option(f'{ENV}=highway-fast-v0', error='EnvError', absent='highway_env'),
     '15': option(f'{ENV}=ALE/Pong-v5', error='MissingDependencyError', absent='ale_py'),
     '18': option(f'{ENV}=Pendulum-v1', error='IncompatibleError'),
     '19': option(f'{ENV}=CartPole-v1', base=PENDULUM, error='IncompatibleError'),
