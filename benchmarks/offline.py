@@ -9,7 +9,6 @@ rows of 17 numbers and actions of 6, or one of 6; batches have 256 rows, all net
 from __future__ import annotations
 
 import argparse
-import copy
 import os
 import statistics
 import subprocess
@@ -64,7 +63,7 @@ def recorded(path: Path, is_discrete: bool, rows: int = 20_000) -> None:
 def ours(name: str, data: str) -> None:
     """Does as many updates as it is told, and answers with the CPU time they took."""
     policy = name.removesuffix('_4').removesuffix('_bf16')
-    options = copy.deepcopy(CASES[name])
+    options = dict(CASES[name])
     options['model'] = WIDTHS | options.get('model', {})
     options['learn'] = {'batch_size': 256} | options.get('learn', {})
     kwargs = {'action': 'Discrete' if policy.startswith('discrete') else 'Box'}
@@ -120,7 +119,7 @@ def measured(name: str, peer: str, rounds: int, updates: int) -> str:
         recorded(data, name.startswith('discrete'))
         sides = [
             Side(sys.executable, __file__, '--side', name, str(data), cwd=folder),
-            Side(peer, str(PEER), name, str(data), cwd=folder),
+            Side(peer, str(PEER), name.removesuffix('_bf16'), str(data), cwd=folder),
         ]
         spent: list[list[float]] = [[], []]
         for number in range(rounds + 1):

@@ -18,7 +18,6 @@ ALGORITHMS = {
     'awac': lambda: d3rlpy.algos.AWACConfig(**BOTH),
     'rebrac': lambda: d3rlpy.algos.ReBRACConfig(**BOTH),
     'cql': lambda: d3rlpy.algos.CQLConfig(**BOTH, n_action_samples=10),
-    'cql_bf16': lambda: d3rlpy.algos.CQLConfig(**BOTH, n_action_samples=10),
     'cql_4': lambda: d3rlpy.algos.CQLConfig(**BOTH, n_action_samples=4),
     'discrete_cql': lambda: d3rlpy.algos.DiscreteCQLConfig(encoder_factory=WIDTHS, batch_size=256),
     'discrete_bcq': lambda: d3rlpy.algos.DiscreteBCQConfig(

@@ -104,6 +104,7 @@ class GymEnvFactory(EnvFactory):
 
     cfg: GymConfig
     _is_pooled = False
+    """Whether EnvPool makes the envs, so that ``kwargs`` are its options."""
 
     def make(self, render_mode: str | None = None) -> gym.Env[Any, Any]:
         """Returns a new env.
@@ -125,7 +126,7 @@ class GymEnvFactory(EnvFactory):
         return env
 
     def make_judge(self) -> gym.Env[Any, Any]:
-        """Returns the env; of one of EnvPool, that of the package that is known to register its id, without EnvPool's options."""
+        """Returns the env; in place of an env of EnvPool, that of the package which registers its id, if it is known."""
         env_id = self.cfg.env_id
         is_foreign = isinstance(env_id, str) and (self._is_pooled or env_id not in gym.registry)
         module = module_of(env_id) if is_foreign else ''

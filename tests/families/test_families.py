@@ -9,6 +9,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -137,8 +138,7 @@ def test_a_run_by_the_id_alone_trains(env: str, tmp_path: Path) -> None:
 
 
 def test_goals_of_a_pool_are_judged_by_an_env_without_its_options() -> None:
-    gym = pytest.importorskip('gymnasium')
-    gym.register_envs(pytest.importorskip('gymnasium_robotics'))
+    gymnasium.register_envs(pytest.importorskip('gymnasium_robotics'))
     pytest.importorskip('envpool')
     held = {'env_id': 'PointMaze_UMaze-v3', 'kwargs': {'frame_skip': 5, 'max_episode_steps': 60}}
     main_config = {'exp_name': 'judged', 'env': held}
