@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, NamedTuple
 
-from cases import CASES, WORKLOADS, Case, Goal, Measure
+from cases import CASES, WORKLOADS, Case, Measure
 from rich.table import Table
 
 OWN = 'rlframe'
@@ -86,13 +86,6 @@ def ratios(records: Sequence[Record], case: Case, peer: str) -> list[float]:
     return [other[i] / own[i] for i in rounds]
 
 
-def is_met(goal: Goal, own: Spread, ratio: Spread | None) -> bool:
-    """Whether the medians reach a goal."""
-    if goal.peer:
-        return ratio is not None and ratio.median >= goal.at_least
-    return own.median <= goal.at_most
-
-
 def rows(records: Sequence[Record], case: Case, skipped: Mapping[str, str], judged: bool = True) -> list[Row]:
     """Returns the lines of a case's table, rlframe first.
 
@@ -103,7 +96,6 @@ def rows(records: Sequence[Record], case: Case, skipped: Mapping[str, str], judg
         judged: Whether the goals apply; they do not to a smoke test.
     """
     goals = {goal.peer: goal for goal in case.goals} if judged else {}
-    own = spread(values(records, case, OWN).values())
     lines = []
     for side in (OWN, *case.peers):
         measured = values(records, case, side)
@@ -113,18 +105,14 @@ def rows(records: Sequence[Record], case: Case, skipped: Mapping[str, str], judg
             continue
         paired = ratios(records, case, side) if side != OWN else []
         ratio = spread(paired) if paired else None
-        goal = goals.get('' if side == OWN else side)
-        verdict = '' if goal is None else 'met' if is_met(goal, own, ratio) else 'missed'
-        text = goal_text(goal, case) if goal is not None else ''
+        text = verdict = ''
+        if goal := goals.get(side):
+            text = f'>= {goal.at_least:g}x'
+            verdict = 'met' if ratio and ratio.median >= goal.at_least else 'missed'
         lines.append(
             Row(side, spread(measured.values()), ratio, text, verdict, work_text(records, case, side))
         )
     return lines
-
-
-def goal_text(goal: Goal, case: Case) -> str:
-    """Returns a goal in words."""
-    return f'>= {goal.at_least:g}x' if goal.peer else f'<= {goal.at_most:g} {UNITS[case.measure]}'
 
 
 def work_text(records: Iterable[Record], case: Case, side: str) -> str:
@@ -207,6 +195,11 @@ class Run:
     """Case to peer to the reason why it did not run."""
     records: Sequence[Record]
 
+    @property
+    def facts(self) -> str:
+        """How often, when and where it measured."""
+        return f'{self.repeats} rounds, {self.machine["date"]}, {self.machine["processor"]}.'
+
     def to_json(self) -> dict[str, Any]:
         """Returns what ``from_json`` takes."""
         return {**vars(self), 'records': [record._asdict() for record in self.records]}
@@ -243,11 +236,13 @@ def markdown(runs: Sequence[Run], cases: Sequence[Case] = CASES) -> str:
         ' one thread, in turns: rlframe, the first peer, the second, ..., and again. A ratio compares two runs of the same round;'
         ' tables show the median and the range of the rounds. A goal is met if the median reaches it.',
     ]
+    facts = dict.fromkeys(run.facts for run in runs)
+    if len(facts) == 1:
+        parts += facts  # said once
     for workload, description in WORKLOADS.items():
         for run in runs:
             if workload not in run.workloads:
                 continue
-            facts = f'{run.repeats} rounds, {run.machine["date"]}, {run.machine["processor"]}.'
             tables = {
                 f'{case.title.removeprefix(workload.upper()).strip()}, {UNITS[case.measure]}': rows(
                     run.records, case, run.skipped.get(case.name, {})
@@ -255,7 +250,8 @@ def markdown(runs: Sequence[Run], cases: Sequence[Case] = CASES) -> str:
                 for case in cases
                 if case.workload == workload
             }
-            parts += [f'## {workload.upper()}', f'{description} {facts}', markdown_table(tables)]
+            where = f' {run.facts}' if len(facts) > 1 else ''
+            parts += [f'## {workload.upper()}', f'{description}{where}', markdown_table(tables)]
     versions = {
         version: None
         for name in ('python', 'packages', 'peers')
