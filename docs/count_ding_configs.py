@@ -45,6 +45,7 @@ SMALL = {
     'env.stop_value': 1e9,
     'policy.eval.evaluator.eval_freq': 10**9,  # only before and after training
     'policy.eval.evaluator.max_episode_len': 100,
+    'policy.device': 'auto',  # some name a GPU
 }
 MOST = {'policy.random_collect_size': 500, 'policy.other.replay_buffer.replay_buffer_size': 10_000}
 WIDTH = 8
