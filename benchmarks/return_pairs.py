@@ -39,6 +39,11 @@ class Pair:
     """CPU seconds after which a run is cut."""
 
     @property
+    def in_sbx(self) -> bool:
+        """Whether sbx, SB3's algorithms in JAX, can train it: it has no A2C, no QR-DQN and no hindsight."""
+        return self.algorithm in ('DQN', 'PPO', 'SAC') and 'hindsight' not in self.zoo
+
+    @property
     def file(self) -> str:
         """Name of the config file."""
         return f'{self.config or self.name}.py'

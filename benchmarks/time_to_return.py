@@ -1,9 +1,10 @@
 """W8: trains shipped configs beside SB3 until the published return, and writes docs/time_to_return.md.
 
-usage: python benchmarks/time_to_return.py --peer-python PYTHON [--configs NAME ...] [--seeds 0 1 2] [--jobs 1]
+usage: python benchmarks/time_to_return.py --peer-python PYTHON [--sbx-python PYTHON] [--configs NAME ...] [--seeds 0 1 2]
+                                           [--jobs 1]
        python benchmarks/time_to_return.py --report
 
-PYTHON has stable_baselines3 and sb3_contrib. Finished runs are kept in benchmarks/time_to_return.json and skipped, so an
+The peer has stable_baselines3 and sb3_contrib; sbx, those algorithms in JAX, needs an environment of its own. Finished runs are kept in benchmarks/time_to_return.json and skipped, so an
 interrupted command goes on where it was; to measure a run again, remove its record.
 """
 
@@ -29,7 +30,7 @@ from run import ONE_THREAD, cpu_model, progress
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 PAGE = ROOT / 'docs' / 'time_to_return.md'
-PEER = 'sb3'
+PEER, SBX = 'sb3', 'sbx'
 GOAL = 3.0
 """How many times SB3's wall time must be rlframe's."""
 HEAD = f"""# Time to the published return
@@ -46,6 +47,12 @@ our config on both sides, by DQN with hindsight replay, until 98 % of the episod
 BitFlip and the robots were measured beside other runs: trust their CPU seconds, not the wall clock. The goal is a third of SB3's time (a ratio of {GOAL:g}), by
 the wall clock and by CPU time, which depends less on what else the machine did.
 """
+
+SBX_HEAD = """## Beside sbx
+
+sbx is SB3 in JAX, with the same hyper-parameters; it has no A2C, QR-DQN or hindsight. Its process has one core, and its time
+includes that of compilation."""
+SBX_HEADINGS = ('pair', 'rlframe CPU s', 'reached', 'sbx CPU s', 'env steps', 'reached', 'CPU ratio')
 
 SHARES = (1 / 3, 2 / 3, 1.0)
 SHARES_HEAD = """## CPU seconds to a share of the return
@@ -138,6 +145,17 @@ def share_table(records: Sequence[Record]) -> list[list[str]]:
     return rows
 
 
+def sbx_table(records: Sequence[Record]) -> list[list[str]]:
+    """Returns the rows of all pairs that sbx trained."""
+    rows = []
+    for pair in PAIRS:
+        own, peer = side_of(records, pair.name, OWN), side_of(records, pair.name, SBX)
+        if own and peer:
+            (_, spent, _, reached), (_, *theirs) = cells(own), cells(peer)
+            rows.append([pair.name, spent, reached, *theirs, ratio_text(own, peer, 'cpu_seconds')])
+    return rows
+
+
 HEADINGS = (
     *('config', 'return', 'rlframe s', 'CPU s', 'env steps', 'reached'),
     *('SB3 s', 'CPU s', 'env steps', 'reached', 'wall ratio', 'CPU ratio', 'goal'),
@@ -172,6 +190,8 @@ def markdown(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def page(records: Sequence[Record]) -> str:
     """Returns the text of docs/time_to_return.md."""
     parts = [HEAD.strip(), markdown(HEADINGS, table(records))]
+    if beside := sbx_table(records):
+        parts += [SBX_HEAD, markdown(SBX_HEADINGS, beside)]
     if shares := share_table(records):
         parts += [SHARES_HEAD, markdown(SHARE_HEADINGS, shares)]
     machines = ', '.join(sorted({r['where'] for r in records}))
@@ -200,18 +220,14 @@ class Results:
             beside.replace(self._path)
 
 
-def run_side(pair: Pair, seed: int, side: str, peer_python: str, env_steps: int | None) -> dict[str, Any]:
+def run_side(pair: Pair, seed: int, side: str, python: str, env_steps: int | None) -> dict[str, Any]:
     """Trains one side in a process of its own.
 
     Raises:
         RuntimeError: If it fails, with the last line that it wrote.
     """
-    python, script = (
-        (sys.executable, HERE / 'return_side.py')
-        if side == OWN
-        else (peer_python, HERE / 'peers' / 'w8_return.py')
-    )
-    command = [python, str(script), pair.name, str(seed), *([str(env_steps)] if env_steps else [])]
+    script = [HERE / 'return_side.py'] if side == OWN else [HERE / 'peers' / 'w8_return.py', side]
+    command = [python, *map(str, [*script, pair.name, seed]), *([str(env_steps)] if env_steps else [])]
     path = {'PYTHONPATH': str(ROOT)} if side == OWN else {}
     measured = answer_of(command, path, f'{pair.name} seed {seed}, {side}')
     return {'config': pair.name, 'seed': seed, 'side': side, **measured, 'where': where()}
@@ -248,12 +264,13 @@ def where() -> str:
 
 
 def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -> None:
-    """Runs what is missing: for each seed of each pair rlframe, then SB3; with two jobs both at the same time."""
+    """Runs what is missing: for each seed of each pair rlframe, then its peers; with two jobs two at the same time."""
+    pythons = {OWN: sys.executable, PEER: args.peer_python, SBX: args.sbx_python}
 
     def one(job: tuple[Pair, int, str]) -> None:
         pair, seed, side = job
         progress(f'{pair.name} seed {seed}: {side}')
-        record = run_side(pair, seed, side, args.peer_python, args.env_step)
+        record = run_side(pair, seed, side, pythons[side], args.env_step)
         results.add(record)
         progress(f'{pair.name} seed {seed}: {side} {record["seconds"]} s, reached: {record["reached"]}')
 
@@ -261,8 +278,8 @@ def measure(results: Results, pairs: Sequence[Pair], args: argparse.Namespace) -
         (pair, seed, side)
         for pair in pairs
         for seed in args.seeds
-        for side in (OWN, PEER)
-        if not results.has(pair.name, seed, side)
+        for side, python in pythons.items()
+        if python and (side != SBX or pair.in_sbx) and not results.has(pair.name, seed, side)
     ]
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(one, jobs))
@@ -275,8 +292,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         '--configs', nargs='+', choices=names, default=names, metavar='NAME', help='only these'
     )
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
-    parser.add_argument('--jobs', type=int, default=1, choices=(1, 2), help='2: both sides at the same time')
+    parser.add_argument('--jobs', type=int, default=1, choices=(1, 2), help='runs at the same time')
     parser.add_argument('--peer-python', default=sys.executable, help='interpreter that has SB3')
+    parser.add_argument('--sbx-python', help='interpreter that has sbx; by default, it is left out')
     parser.add_argument('--results', type=Path, default=HERE / 'time_to_return.json', help='file of records')
     parser.add_argument('--page', type=Path, default=PAGE, help='file of the report')
     parser.add_argument('--env-step', type=int, help='smaller budget for all runs: shows that it runs')

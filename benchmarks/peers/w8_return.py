@@ -1,8 +1,11 @@
-"""W8 of SB3: trains with rl-zoo3's hyper-parameters until the published return, or to the end of the published budget.
+"""W8 of SB3, and of sbx, its algorithms in JAX: trains with rl-zoo3's hyper-parameters until the published return, or to the
+end of the published budget.
 
-usage: w8_return.py PAIR SEED [ENV_STEPS]
+usage: w8_return.py sb3|sbx PAIR SEED [ENV_STEPS]
 """
 
+import importlib
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -49,7 +52,18 @@ def stacked(rows: list[Any]) -> Any:
     return np.stack(rows)
 
 
-def make_model(pair: Pair, seed: int) -> Any:
+def algorithm_of(side: str, name: str) -> Any:
+    """Returns the class of an algorithm."""
+    module = 'sb3_contrib' if name == 'QRDQN' else {'sb3': 'stable_baselines3'}.get(side, side)
+    return getattr(importlib.import_module(module), name)
+
+
+def activation_of(side: str, name: str) -> Any:
+    """Returns a nonlinearity, by its name in torch."""
+    return getattr(torch.nn, name) if side == 'sb3' else getattr(importlib.import_module('jax').nn, name.lower())
+
+
+def make_model(side: str, algorithm: Any, pair: Pair, seed: int) -> Any:
     """Makes model and envs as rl-zoo3 does; the logger writes nothing."""
     options = {name: scheduled(value) for name, value in pair.zoo.items()}
     env = make_vec_env(pair.env_id, options.pop('n_envs', 1), seed=seed)
@@ -57,11 +71,7 @@ def make_model(pair: Pair, seed: int) -> Any:
         env = VecNormalize(env, gamma=options.get('gamma', 0.99))
     networks = options.get('policy_kwargs', {})
     if 'activation_fn' in networks:
-        options['policy_kwargs'] = networks | {'activation_fn': getattr(torch.nn, networks['activation_fn'])}
-    if pair.algorithm == 'QRDQN':
-        from sb3_contrib import QRDQN as algorithm  # noqa: N811
-    else:
-        algorithm = getattr(stable_baselines3, pair.algorithm)
+        options['policy_kwargs'] = networks | {'activation_fn': activation_of(side, networks['activation_fn'])}
     if 'hindsight' in options:
         options['replay_buffer_class'] = stable_baselines3.HerReplayBuffer
         options['replay_buffer_kwargs'] = options.pop('hindsight')
@@ -69,10 +79,13 @@ def make_model(pair: Pair, seed: int) -> Any:
     return algorithm(policy, env, seed=seed, device='cpu', **options)
 
 
-def main(name: str, seed: int, env_steps: int | None = None) -> None:
+def main(side: str, name: str, seed: int, env_steps: int | None = None) -> None:
     """Trains once and prints what was measured."""
     torch.set_num_threads(1)
+    if side == 'sbx':  # XLA has threads of its own
+        os.sched_setaffinity(0, [max(os.sched_getaffinity(0))])
     pair, models = pair_of(name), []
+    algorithm = algorithm_of(side, pair.algorithm)  # before the clock starts: imports are not counted
 
     def act(rows: list[Any]) -> Any:
         obs = stacked(rows)
@@ -88,10 +101,10 @@ def main(name: str, seed: int, env_steps: int | None = None) -> None:
         act,
         pair.cpu_seconds,
     )
-    models.append(make_model(pair, seed))
+    models.append(make_model(side, algorithm, pair, seed))
     models[0].learn(env_steps or pair.budget, callback=Watch(watch))
-    watch.print_result('sb3', models[0].num_timesteps)
+    watch.print_result(side, models[0].num_timesteps)
 
 
 if __name__ == '__main__':
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))
