@@ -123,14 +123,14 @@ def _discrete(policy: str, peer: str, learn: Any, theirs: Any, **facts: Any) -> 
     return Case(policy, peer, 'cartpole_replay', ours, other, ('encoder_factory',), model=model, **facts)
 
 
-WEIGHTS = {
+HOPPER = {
     'hopper_medium_replay': {'actor_beta': 0.05, 'critic_beta': 0.5},
     'hopper_medium_expert': {'actor_beta': 0.1, 'critic_beta': 0.01},
 }
-"""What ReBRAC's authors chose for D4RL's data of these names."""
+"""Hopper's data, and the weights that ReBRAC's authors chose for D4RL's data of the same names."""
 
 
-def _of_hopper(data: str) -> tuple[Case, ...]:
+def _of_hopper(data: str, weights: dict[str, float]) -> tuple[Case, ...]:
     """Returns the cases of Hopper, by layers of 256, with the coefficients of their papers and larger steps."""
     slow = {'batch_size': 256, 'learning_rate': 3e-4}
     # values must go through an episode in 30,000 updates, where the papers have a million
@@ -151,7 +151,7 @@ def _of_hopper(data: str) -> tuple[Case, ...]:
         # by a temperature of 1, a batch is a single row
         case('awac', rate | {'temperature': 3.0}),
         case('td3_bc', rates | {'alpha': 2.5}),
-        case('rebrac', rates | WEIGHTS[data], widths=(256, 256, 256)),
+        case('rebrac', rates | weights, widths=(256, 256, 256)),
     )
 
 
@@ -180,7 +180,7 @@ CASES = (
         {'threshold': 0.3, 'logit_decay': 0.01},
         {'action_flexibility': 0.3, 'beta': 0.01, 'share_encoder': False},
     ),
-    *(case for data in WEIGHTS for case in _of_hopper(data)),
+    *(case for data, weights in HOPPER.items() for case in _of_hopper(data, weights)),
 )
 
 

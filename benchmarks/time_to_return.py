@@ -4,8 +4,9 @@ usage: python benchmarks/time_to_return.py --peer-python PYTHON [--sbx-python PY
                                            [--jobs 1]
        python benchmarks/time_to_return.py --report
 
-The peer has stable_baselines3 and sb3_contrib; sbx, those algorithms in JAX, needs an environment of its own. Finished runs are kept in benchmarks/time_to_return.json and skipped, so an
-interrupted command goes on where it was; to measure a run again, remove its record.
+The peer has stable_baselines3 and sb3_contrib; sbx, those algorithms in JAX, needs an environment of its own. Finished runs are
+kept in benchmarks/time_to_return.json and skipped, so an interrupted command goes on where it was; to measure a run again,
+remove its record.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -44,14 +45,14 @@ takes is not counted, nor are imports. Each run is a process with one thread.
 A cell is the median over the seeds. A run that spends the env steps of the published result without reaching it, or 900 CPU
 seconds on a robot of MuJoCo, has the time until then, marked by `>`. BitFlip of 15 bits, which the zoo has not, is learned with the options of
 our config on both sides, by DQN with hindsight replay, until 98 % of the episodes reach their goal.
-BitFlip and the robots were measured beside other runs: trust their CPU seconds, not the wall clock. The goal is a third of SB3's time (a ratio of {GOAL:g}), by
+BitFlip, the robots and sbx were measured beside other runs: trust their CPU seconds, not the wall clock. The goal is a third of SB3's time (a ratio of {GOAL:g}), by
 the wall clock and by CPU time, which depends less on what else the machine did.
 """
 
 SBX_HEAD = """## Beside sbx
 
-sbx is SB3 in JAX, with the same hyper-parameters; it has no A2C, QR-DQN or hindsight. Its process has one core, and its time
-includes that of compilation."""
+sbx is SB3 in JAX, with the same hyper-parameters; it has no A2C, QR-DQN or hindsight. Each of its runs has one core, and the time
+to compile counts."""
 SBX_HEADINGS = ('pair', 'rlframe CPU s', 'reached', 'sbx CPU s', 'env steps', 'reached', 'CPU ratio')
 
 SHARES = (1 / 3, 2 / 3, 1.0)
@@ -140,19 +141,25 @@ def share_table(records: Sequence[Record]) -> list[list[str]]:
     rows = []
     for pair in PAIRS:
         kept = [r for r in records if r['config'] == pair.name and 'curve' in r]
-        if {r['side'] for r in kept} == {OWN, PEER}:
+        if {r['side'] for r in kept} >= {OWN, PEER}:
             rows.append([pair.name, *(cell for share in SHARES for cell in share_cells(kept, pair, share))])
     return rows
+
+
+def raced(records: Sequence[Record], side: str) -> Iterator[tuple[Pair, Side, Side]]:
+    """Yields the pairs that rlframe and a peer trained, with what either needed."""
+    for pair in PAIRS:
+        own, peer = side_of(records, pair.name, OWN), side_of(records, pair.name, side)
+        if own and peer:
+            yield pair, own, peer
 
 
 def sbx_table(records: Sequence[Record]) -> list[list[str]]:
     """Returns the rows of all pairs that sbx trained."""
     rows = []
-    for pair in PAIRS:
-        own, peer = side_of(records, pair.name, OWN), side_of(records, pair.name, SBX)
-        if own and peer:
-            (_, spent, _, reached), (_, *theirs) = cells(own), cells(peer)
-            rows.append([pair.name, spent, reached, *theirs, ratio_text(own, peer, 'cpu_seconds')])
+    for pair, own, peer in raced(records, SBX):
+        (_, spent, _, reached), (_, *theirs) = cells(own), cells(peer)
+        rows.append([pair.name, spent, reached, *theirs, ratio_text(own, peer, 'cpu_seconds')])
     return rows
 
 
@@ -165,10 +172,7 @@ HEADINGS = (
 def table(records: Sequence[Record]) -> list[list[str]]:
     """Returns the rows of all pairs of which both sides were measured."""
     rows = []
-    for pair in PAIRS:
-        own, peer = side_of(records, pair.name, OWN), side_of(records, pair.name, PEER)
-        if own is None or peer is None:
-            continue
+    for pair, own, peer in raced(records, PEER):
         ratios = [ratio_text(own, peer, name) for name in ('seconds', 'cpu_seconds')]
         name = f'[{pair.name}](../configs/{pair.file})'
         rows.append([name, f'{pair.published:g}', *cells(own), *cells(peer), *ratios, verdict(own, peer)])

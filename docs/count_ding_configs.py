@@ -5,8 +5,8 @@ usage: pip download DI-engine==0.5.3 --no-deps && unzip -q DI_engine-*.whl -d di
        python docs/count_ding_configs.py ding --train 2000 --write  # trains it, too, and writes the tables
 
 Read are all files below a folder ``config`` whose policy exists here; DI-engine itself need not be installed. A config
-trains with everything that it says, but with small evaluations, a short random start, a small replay buffer and envs in
-the training process. What it learns from is made: the data of offline policies, of reward models and of an expert that
+trains with everything that it says, but with small evaluations, a short random start, a small replay buffer, envs in the
+training process, and on a GPU only if there is one. What it learns from is made: the data of offline policies, of reward models and of an expert that
 would act are random actions in its env. Offline policies are trained for as many updates as others for env steps.
 """
 

@@ -26,6 +26,10 @@ from stable_baselines3.common.vec_env import VecNormalize  # noqa: E402
 from until_return import UntilReturn  # noqa: E402
 
 
+LIBRARIES = {'sb3': 'stable_baselines3', 'sbx': 'sbx'}
+"""Module of each side."""
+
+
 class Watch(BaseCallback):
     """Ends training when the return is reached."""
 
@@ -54,7 +58,7 @@ def stacked(rows: list[Any]) -> Any:
 
 def algorithm_of(side: str, name: str) -> Any:
     """Returns the class of an algorithm."""
-    module = 'sb3_contrib' if name == 'QRDQN' else {'sb3': 'stable_baselines3'}.get(side, side)
+    module = 'sb3_contrib' if name == 'QRDQN' else LIBRARIES[side]
     return getattr(importlib.import_module(module), name)
 
 
