@@ -94,7 +94,7 @@ class ISerialCollector(Configurable, Resettable):
             the public signature has a position for an env only.
         policy: Collect face of a policy; can be set later with ``reset_policy``.
         tb_logger: Writes metrics; None writes none. The caller closes it.
-        exp_name: Name of the experiment, for the log.
+        exp_name: Has no effect; part of DI-engine's signature.
         instance_name: Name of this collector, for the log.
         seed: Seed of the experiment.
         rank: Index of this collector among those of the experiment.
@@ -128,7 +128,7 @@ class ISerialCollector(Configurable, Resettable):
         data: Any = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._tb_logger, self._instance_name = tb_logger, instance_name
         self._seed, self._rank = seed, rank
         self._owns_progress = progress is None
         self._progress = progress if progress is not None else Progress()

@@ -167,7 +167,7 @@ class ISerialEvaluator(Configurable, Resettable):
             the public signature has a position for an env only.
         policy: Eval face of a policy; can be set later with ``reset_policy``.
         tb_logger: Writes metrics; None writes none. The caller closes it.
-        exp_name: Name of the experiment, for the log.
+        exp_name: Has no effect; part of DI-engine's signature.
         instance_name: Name of this evaluator, for the log.
         seed: Seed of the experiment.
         purpose: Purpose of the episodes; each purpose has its own seeds.
@@ -198,7 +198,7 @@ class ISerialEvaluator(Configurable, Resettable):
         data: Any = None,
     ) -> None:
         self._cfg = self.resolve_config(cfg)
-        self._tb_logger, self._exp_name, self._instance_name = tb_logger, exp_name, instance_name
+        self._tb_logger, self._instance_name = tb_logger, instance_name
         self._seed, self._purpose = seed, purpose
         self._eval_freq = Every.of(self._cfg.eval_freq)
         self.stop_value: Any = goal_of(self._cfg.stop_value)
