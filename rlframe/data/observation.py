@@ -163,7 +163,7 @@ def without_part(space: Any, name: str | None) -> Any:
 
 
 def plain_parts(space: gymnasium.Space[Any], path: str = 'obs') -> Iterator[tuple[str, gymnasium.Space[Any]]]:
-    """Yields each part without parts of its own, however nested, in the order of ``struct_array.leaves``."""
+    """Yields each part without parts of its own, however nested, in the order of ``serialize.leaves``."""
     parts = fields_of(space)
     if not parts:
         yield path, space

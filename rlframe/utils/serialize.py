@@ -143,7 +143,7 @@ def checked_bits(state: Any) -> Any:
 
 
 def checked_words(state: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Returns the state of numpy's global generator, as a tuple, if it is valid; raises like ``checked_bit_state``."""
+    """Returns the state of numpy's global generator, as a tuple, if it is valid; raises like ``checked_bits``."""
     _check(state[2], MT19937_WORDS)
     _check_words(state[1])
     return state

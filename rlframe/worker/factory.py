@@ -15,7 +15,7 @@ from rlframe.worker.evaluator.base_serial_evaluator import ISerialEvaluator
 
 
 def create_serial_collector(cfg: EasyDict | str, **kwargs: Any) -> ISerialCollector:
-    """Builds the collector named by ``cfg.type``, or by ``cfg`` with its options among the arguments. Raises ``RegistryError`` naming the closest registered type.
+    """Builds the collector named by ``cfg.type``, or by ``cfg`` with its options among the arguments.
 
     It collects in this process. Other backends are for ``rlframe.pipeline`` and, from Python, ``RayCollector``.
 
