@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Any
 
 from rlframe.errors import HookError
-from rlframe.worker.hooks.run_hook import HookList, RunHook
+from rlframe.worker.hooks.run_hook import PREFIXES, HookList, RunHook
 from rlframe.worker.learner.learner_hook import LearnerHook
 
 ROUND_SECONDS = 1.0
@@ -104,8 +104,7 @@ def _hook_of(given: Any, where: str) -> RunHook:
     name = getattr(given, '__name__', '')
     if inspect.iscoroutinefunction(given):
         raise HookError(f'{name} is a coroutine, which nobody would await', where=where)
-    looks = name.startswith(('before_', 'after_', 'on_'))
-    members = {name if looks else 'after_round': lambda self, run: given(run)}
+    members = {name if name.startswith(PREFIXES) else 'after_round': lambda self, run: given(run)}
     kind: type[RunHook] = type(
         name or 'FunctionHook', (RunHook,), members
     )  # which checks the name of an event
