@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rlframe.config.schema import ExperimentConfig
+from rlframe.config.components import section_at
+from rlframe.config.schema import ROLES, ExperimentConfig
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.pipeline import build
 from rlframe.pipeline.serial import SerialPipeline
@@ -19,8 +20,6 @@ from rlframe.worker.evaluator import joint_evaluation
 from rlframe.worker.evaluator.joint_evaluation import JointEvaluation
 from rlframe.worker.evaluator.serial_evaluator import InteractionSerialEvaluator
 
-BACKENDS = ('policy.collect.collector', 'policy.eval.evaluator', 'policy.other.replay_buffer')
-"""Sections that name a backend."""
 IN_PYTHON = 'base', 'subprocess', 'async_subprocess'
 """Env managers that step envs one by one."""
 SAME = 'env', 'policy'
@@ -33,14 +32,12 @@ def check_seeds(cfg: ExperimentConfig) -> None:
     Raises:
         ConfigError: If they cannot; the option, and what to do instead, are named.
     """
-    for section in BACKENDS:
-        found: Any = cfg
-        for name in section.split('.'):
-            found = found.get(name) or {}
-        got = found.get('backend', 'local')
+    for path in ROLES.values():
+        got = section_at(cfg, path).get('backend', 'local')
         if got != 'local':
             message = 'stacked seeds do all of their work in one process'
-            raise ConfigError(message, where=f'{section}.backend', got=got, expected="'local'", remedy=LEAVE)
+            where = '.'.join((*path, 'backend'))
+            raise ConfigError(message, where=where, got=got, expected="'local'", remedy=LEAVE)
     error = check_stacked(POLICY_REGISTRY.get(cfg.policy.type), cfg.policy)
     if error is not None:
         raise error
