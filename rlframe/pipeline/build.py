@@ -266,7 +266,7 @@ def _opened(section: Mapping[str, Any], factory: EnvFactory, open_: Callable[[Ba
 
 
 def get_backend_cls(section: Mapping[str, Any]) -> type[Backend]:
-    """Returns the backend that a collector's or evaluator's section names."""
+    """Returns the backend that the section of a collector, an evaluator or a replay buffer names."""
     return BACKEND_REGISTRY.get_cls(
         {'type': section.get('backend', 'local'), 'import_names': section.get('import_names')}
     )
@@ -549,13 +549,17 @@ def fill_at_random(pipeline: SerialPipeline) -> None:
     count = cfg.policy.random_collect_size
     if count == 0 or buffer is None:
         return
-    collector.reset_policy(random_actor(cfg, pipeline.policy))
-    collected = collector.collect(count, random_collect=True, record_random_collect=False)
-    collector.reset_policy(pipeline.policy.collect_mode)
-    data = collector.training_data(collected)
+    data = _collected_at_random(collector, pipeline.policy, random_actor(cfg, pipeline.policy), count)
     if pipeline.reward_models is not None:
         data = pipeline.reward_models.pay(data)
     buffer.push(data, pipeline.progress.envstep)
+
+
+def _collected_at_random(collector: ISerialCollector, policy: Policy, actor: CollectMode, count: int) -> Any:
+    collector.reset_policy(actor)
+    collected = collector.collect(count, random_collect=True, record_random_collect=False)
+    collector.reset_policy(policy.collect_mode)
+    return collector.training_data(collected)
 
 
 def random_collect(
@@ -579,10 +583,8 @@ def random_collect(
         postprocess_data_fn: Returns the data to push, from those collected.
     """
     _, seed = policy_cfg._env_and_seed or (None, 0)
-    collector.reset_policy(policy.random_collect_mode(component_rng(seed, 'random_collect')))
-    size = policy_cfg['random_collect_size']
-    data = collector.training_data(collector.collect(size, random_collect=True, record_random_collect=False))
-    collector.reset_policy(policy.collect_mode)
+    actor = policy.random_collect_mode(component_rng(seed, 'random_collect'))
+    data = _collected_at_random(collector, policy, actor, policy_cfg['random_collect_size'])
     if replay_buffer is not None:
         replay_buffer.push(data if postprocess_data_fn is None else postprocess_data_fn(data), 0)
 
