@@ -66,7 +66,7 @@ def check_drawing() -> None:
         raise MissingDependencyError('pictures need matplotlib', where='plot', remedy=INSTALL)
 
 
-def check_picture_name(out: str | None, option: str = '--out') -> None:
+def check_picture_name(out: str | None) -> None:
     """Checks the name of a picture.
 
     Raises:
@@ -75,9 +75,9 @@ def check_picture_name(out: str | None, option: str = '--out') -> None:
     if out is None:
         return
     if Path(out).suffix not in SUFFIXES or os.path.isdir(out):
-        raise ConfigError('bad value', where=option, got=out, expected='a file that ends in .png or .svg')
+        raise ConfigError('bad value', where='--out', got=out, expected='a file that ends in .png or .svg')
     if not os.path.isdir(Path(out).absolute().parent):
-        raise ConfigError(f'the folder {Path(out).parent} does not exist', where=option)
+        raise ConfigError(f'the folder {Path(out).parent} does not exist', where='--out')
 
 
 def curves_figure(groups: Sequence[Group], tags: Sequence[str], title: str = '', smooth: int = 1) -> Figure:

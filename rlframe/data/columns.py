@@ -38,11 +38,11 @@ def row_nbytes(columns: Columns) -> int:
     )
 
 
-def blocks(columns: Columns, size: int = BLOCK) -> Iterator[Batch]:
-    """Yields the rows of columns in order, ``size`` at a time."""
+def blocks(columns: Columns) -> Iterator[Batch]:
+    """Yields the rows of columns in order, ``BLOCK`` at a time."""
     count = len(next(iter(columns.values())))
-    for start in range(0, count, size):
-        yield Batch({name: column[start : start + size] for name, column in columns.items()})
+    for start in range(0, count, BLOCK):
+        yield Batch({name: column[start : start + BLOCK] for name, column in columns.items()})
 
 
 class StoredColumn:

@@ -21,40 +21,39 @@ DATA = Field(None, doc='demonstrations, as policy.collect.collector.data', reach
 """Option for recorded data that a reward model learns from."""
 
 
-def demonstrations(data: Any, spec: EnvSpec, where: str = 'data') -> Batch:
+def demonstrations(data: Any, spec: EnvSpec) -> Batch:
     """Returns recorded rows in order of time, with the actions that a network would have meant; see ``recorded_rows``."""
-    rows = recorded_rows(data, spec, where)
+    rows = recorded_rows(data, spec)
     return rows.replace(action=ActionMap(spec).from_env(np.asarray(rows['action'])))
 
 
-def recorded_rows(data: Any, spec: EnvSpec, where: str = 'data') -> Batch:
+def recorded_rows(data: Any, spec: EnvSpec) -> Batch:
     """Returns recorded rows in order of time.
 
     Args:
         data: What ``open_data`` accepts.
         spec: Spec of the env.
-        where: The option that names the data, for errors.
 
     Raises:
         ConfigError: If there are none, they are of another env, or they come row by row.
     """
     if data is None:
         message = 'a reward model that learns from demonstrations has none'
-        raise ConfigError(message, where=where, got=None, expected=DATA_FORMS, remedy=RECORD)
-    source = open_data(data, where)
-    check_source(source, spec, where)
-    rows = joined([_columns(each, where) for each in getattr(source, 'sources', [source])])
+        raise ConfigError(message, where='data', got=None, expected=DATA_FORMS, remedy=RECORD)
+    source = open_data(data, 'data')
+    check_source(source, spec, 'data')
+    rows = joined([_columns(each) for each in getattr(source, 'sources', [source])])
     source.close()
     return rows
 
 
-def _columns(source: DataSource, where: str) -> Batch:
+def _columns(source: DataSource) -> Batch:
     """Returns the columns of one of the data that demonstrations consist of."""
     rows = getattr(source, 'rows', None)
     if not isinstance(rows, Batch):
         raise ConfigError(
             'demonstrations lie in memory, in order of time',
-            where=where,
+            where='data',
             got=type(source).__name__,
             expected='columns, such as those of an .npz file',
         )

@@ -14,28 +14,25 @@ from rlframe.reward_model.demonstrations import demonstrations
 from rlframe.utils.lazy import torch
 
 
-def ranked_episodes(
-    data: Any, spec: EnvSpec, by_order: bool = False, where: str = 'data'
-) -> list[list[Batch]]:
+def ranked_episodes(data: Any, spec: EnvSpec, by_order: bool = False) -> list[list[Batch]]:
     """Returns episodes by their rank, the worst ones first; those of one rank are equally good.
 
     Args:
         data: What ``open_data`` accepts.
         spec: Spec of the env.
         by_order: Whether all episodes of one of several data have its rank; else they are ranked by their return.
-        where: The option that names the data, for errors.
 
     Raises:
         ConfigError: If there are not two ranks.
     """
     if by_order and isinstance(data, Sequence) and not isinstance(data, str):
-        ranks = [episodes_of(demonstrations(each, spec, where)) for each in data]
+        ranks = [episodes_of(demonstrations(each, spec)) for each in data]
     else:
-        ranks = by_return(episodes_of(demonstrations(data, spec, where)), where)
+        ranks = by_return(episodes_of(demonstrations(data, spec)))
     if len(ranks) < 2:
         raise ConfigError(
             'episodes that are all equally good rank nothing',
-            where=where,
+            where='data',
             got='1 rank',
             expected="data of episodes with different returns, or several data, the worst first, with ranked_by='order'",
         )
@@ -49,7 +46,7 @@ def episodes_of(rows: Batch) -> list[Batch]:
     return [rows[start:stop] for start, stop in zip(starts, behind.tolist(), strict=True)]
 
 
-def by_return(episodes: Sequence[Batch], where: str) -> list[list[Batch]]:
+def by_return(episodes: Sequence[Batch]) -> list[list[Batch]]:
     """Ranks episodes by the sums of their rewards, the smallest first.
 
     Raises:
@@ -58,7 +55,7 @@ def by_return(episodes: Sequence[Batch], where: str) -> list[list[Batch]]:
     if any('reward' not in episode for episode in episodes):
         raise ConfigError(
             'episodes cannot be ranked by their returns: the data have no rewards',
-            where=where,
+            where='data',
             expected="rewards, or several data, the worst first, with ranked_by='order'",
         )
     returns = [float(np.sum(episode['reward'], dtype=np.float64)) for episode in episodes]

@@ -149,9 +149,9 @@ class ObsNormalizer:
         """Applies the gathered statistics."""
         self._in_use = {path: (m.mean, 1 / m.std) for path, m in self.moments.items()}
 
-    def in_use(self, path: tuple[str, ...] = ()) -> tuple[FloatArray, FloatArray]:
-        """Returns the offset subtracted from a part of the observations and the factor applied then, float64 [...]."""
-        return self._in_use[path]
+    def in_use(self) -> tuple[FloatArray, FloatArray]:
+        """Returns the offset subtracted from observations without parts and the factor applied then, float64 [...]."""
+        return self._in_use[()]
 
     def __call__(self, obs: Array, path: tuple[str, ...] = ()) -> Array:
         """Normalises observations, or a part, with any number of leading axes; normalised ones become float32."""
