@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
-import gymnasium
 import torch
 from torch import nn
 
@@ -15,7 +13,7 @@ from rlframe.data.observation import lacks_part, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, RecurrentEncoder, Unroll
 from rlframe.model.distributions import ActionDistribution, distribution_for
-from rlframe.model.encoder import Obs
+from rlframe.model.encoder import Obs, vector_space
 from rlframe.registry import MODEL_REGISTRY
 
 Sharing: TypeAlias = bool | Literal['images']
@@ -64,7 +62,7 @@ class ActorCritic(nn.Module):
         if self.encoder is None:
             own = sizes
         else:
-            space = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size,))
+            space = vector_space(self.encoder.out_size)
             images = None, 'auto'
         self.actor = MLP(without_part(space, critic_obs), own, activation, distribution.size, *images)
         widths = own if critic_hidden_size_list is None else critic_hidden_size_list

@@ -57,6 +57,16 @@ SMALL_LAYERS = ((16, 3, 1),)
 """Convolutions for smaller images. Source: Young & Tian, MinAtar (2019), section 3."""
 
 
+def images_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns those of a network's options that are for the encoder of images; see ``MLP``."""
+    return {name: options[name] for name in ('conv_layers', 'image_layout') if name in options}
+
+
+def vector_space(size: int) -> gymnasium.spaces.Box:
+    """Returns the space of vectors of so many numbers."""
+    return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
+
+
 class ResidualBlock(nn.Module):
     """Two convolutions whose output is added to their input."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 from rlframe.data.composite import hybrid_of, parameters_by_choice
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
-from rlframe.model.encoder import Obs
+from rlframe.model.encoder import Obs, vector_space
 from rlframe.model.q_net import QNet
 from rlframe.registry import MODEL_REGISTRY
 
@@ -49,7 +48,7 @@ class ChoiceCritic(nn.Module):
         super().__init__()
         hybrid: Any = hybrid_of(spec.action_space)
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
-        read = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + hybrid.parameters,))
+        read = vector_space(self.encoder.out_size + hybrid.parameters)
         inner = EnvSpec(read, gymnasium.spaces.Discrete(hybrid.choices), name=spec.name)
         self.net = QNet(inner, hidden_sizes, activation, **heads)
         own = None if by_choice is None else torch.tensor(by_choice, dtype=torch.float32)

@@ -13,8 +13,8 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import to_unit_rows
-from rlframe.model.encoder import ACTIVATIONS, Obs, make_reader
-from rlframe.model.qac import IMAGES, QAC, action_size
+from rlframe.model.encoder import ACTIVATIONS, Obs, images_of, make_reader, vector_space
+from rlframe.model.qac import QAC, action_size
 from rlframe.registry import MODEL_REGISTRY
 
 SHIFT = 3.0
@@ -149,12 +149,12 @@ class SphereQAC(QAC):
         **options: Any,
     ) -> None:
         super().__init__(spec, encoder_hidden_size_list=[], atoms=atoms, critic_num=critic_num, **options)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         widths = encoder_hidden_size_list
         actions = action_size(spec)
         self.actor = SphereMLP(
             spec.observation_space, widths, activation, actions, heads=2, head=bounded_gaussian, **images
         )
-        read = gymnasium.spaces.Box(-math.inf, math.inf, (self.critic.encoder.out_size + actions,))
+        read = vector_space(self.critic.encoder.out_size + actions)
         own = widths if critic_hidden_size_list is None else critic_hidden_size_list
         self.critic.nets = nn.ModuleList(SphereMLP(read, own, activation, atoms) for _ in range(critic_num))

@@ -10,9 +10,9 @@ from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
-from rlframe.model.encoder import Obs
+from rlframe.model.encoder import Obs, images_of
 from rlframe.model.q_net import QNet
-from rlframe.model.qac import IMAGES, QAC, QCritics, action_size, gaussian_of
+from rlframe.model.qac import QAC, QCritics, action_size, gaussian_of
 from rlframe.registry import MODEL_REGISTRY
 
 LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -78,7 +78,7 @@ class IQLNet(NormalQAC):
     ) -> None:
         own = {'encoder_hidden_size_list': encoder_hidden_size_list, 'activation': activation}
         super().__init__(spec, **own, **options)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         layers = encoder_hidden_size_list, activation, 1
         self.value = MLP(spec.observation_space, *layers, head=flat_value, **images)
 
@@ -128,7 +128,7 @@ class BCQNet(QAC):
         sizes = encoder_hidden_size_list
         own = {'actor': 'deterministic', 'encoder_hidden_size_list': sizes, 'activation': activation}
         super().__init__(spec, **options | own)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         actions = action_size(spec)
         encoder = MLP(spec.observation_space, [], activation, None, **images)
         self.vae = ActionVAE(encoder, actions, sizes, activation)
@@ -173,7 +173,7 @@ class ImitatingQNet(QNet):
         **options: Any,
     ) -> None:
         super().__init__(spec, encoder_hidden_size_list, activation, **options)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         layers = encoder_hidden_size_list, activation, action_size(spec)
         self.imitator = MLP(spec.observation_space, *layers, **images)
 

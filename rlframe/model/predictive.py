@@ -6,14 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, NormedMLP
-from rlframe.model.encoder import Obs
-from rlframe.model.qac import IMAGES, action_size, gaussian_of
+from rlframe.model.encoder import Obs, images_of, vector_space
+from rlframe.model.qac import action_size, gaussian_of
 from rlframe.registry import MODEL_REGISTRY
 
 
@@ -46,7 +45,7 @@ class PredictiveCritic(nn.Module):
         size = hidden_sizes[-1]
 
         def net(inputs: int, sizes: Sequence[int], outputs: int | None) -> NormedMLP:
-            space = gymnasium.spaces.Box(-math.inf, math.inf, (inputs,))
+            space = vector_space(inputs)
             return NormedMLP(space, sizes, activation, outputs, norm='layer')
 
         self.features = net(self.encoder.out_size + action_size(spec), hidden_sizes, None)
@@ -83,7 +82,7 @@ class REPPONet(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         sizes = encoder_hidden_size_list
         net = NormedMLP(
             spec.observation_space,

@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import gymnasium
 import torch
 from torch import nn
 
@@ -16,11 +15,9 @@ from rlframe.data.observation import lacks_part, without_part
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, STATES_OF_CORE, NormedMLP, RecurrentEncoder, Remembered, ResidualMLP
 from rlframe.model.distributions import LOG_STD_RANGE
-from rlframe.model.encoder import Obs
+from rlframe.model.encoder import Obs, images_of, vector_space
 from rlframe.registry import MODEL_REGISTRY
 
-IMAGES = 'conv_layers', 'image_layout'
-"""Options of the encoder of images; see ``MLP``."""
 AT_ONCE = 2048
 """Rows of the passes over many actions on a CPU: larger ones get new memory from the system each time."""
 INSIDE = 1 - 1e-6
@@ -120,9 +117,9 @@ class QCritics(nn.Module):
         actions = action_size(spec)
         self._outputs = options.get('atoms') or options.get('quantiles', 1)
         in_size, out_size = (actions, self._outputs) if self._takes_action else (0, actions)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         self.encoder = MLP(spec.observation_space, [], activation, None, **images)
-        features = gymnasium.spaces.Box(-math.inf, math.inf, (self.encoder.out_size + in_size,))
+        features = vector_space(self.encoder.out_size + in_size)
         kind, own = hidden_layers(options, hidden_sizes)
         self._takes_mode = own.get('norm') == 'batch' or 'dropout' in own
         self._is_plain = kind is MLP
@@ -204,7 +201,7 @@ class QAC(nn.Module):
         space = without_part(spec.observation_space, critic_obs)
         sizes = encoder_hidden_size_list
         actions = action_size(spec)
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         kind, own = hidden_layers(options, sizes, is_actor=True)
         head, outputs = HEADS[actor]
         self.actor = kind(space, sizes, activation, outputs * actions, head=head, **own, **images)
@@ -294,7 +291,7 @@ class RecurrentQAC(nn.Module):
         def net(place: int, read: int, outputs: int, head: Any = None) -> RecurrentNet:
             own = sizes if widths is None or place == 0 else widths
             memory = own, activation, core, core_hidden_size
-            space = gymnasium.spaces.Box(-math.inf, math.inf, (core_hidden_size + read,))
+            space = vector_space(core_hidden_size + read)
             hidden_sizes = [core_hidden_size] if read else []
             reader = MLP(space, hidden_sizes, activation, outputs, head=head)
             return RecurrentNet(RecurrentEncoder(spec if place else seen, *memory, **images), reader, place)

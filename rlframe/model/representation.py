@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
-import gymnasium
 import torch
 from torch import nn
 
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, NormedMLP
-from rlframe.model.encoder import Obs
-from rlframe.model.qac import IMAGES, action_size
+from rlframe.model.encoder import Obs, images_of, vector_space
+from rlframe.model.qac import action_size
 from rlframe.registry import MODEL_REGISTRY
 
 BINS = 65
@@ -26,11 +24,6 @@ def reward_bins() -> torch.Tensor:
     """Returns rewards whose symmetric logarithms are equally far apart, float32 [BINS]: sign(x) (exp |x| - 1)."""
     x = torch.linspace(-LARGEST, LARGEST, BINS)
     return x.sign() * x.abs().expm1()
-
-
-def vectors(size: int) -> gymnasium.spaces.Box:
-    """Returns the space of vectors of so many numbers."""
-    return gymnasium.spaces.Box(-math.inf, math.inf, (size,))
 
 
 class Representation(nn.Module):
@@ -46,9 +39,9 @@ class Representation(nn.Module):
         size = widths[-1]
         self.register_buffer('_bins', reward_bins(), persistent=False)
         self.state = NormedMLP(spec.observation_space, widths, activation, norm='layer', **images)
-        self.action = MLP(vectors(action_size(spec)), [size // 2], activation)
+        self.action = MLP(vector_space(action_size(spec)), [size // 2], activation)
         self.pair = NormedMLP(
-            vectors(size + self.action.out_size), [size, size], activation, size, norm='layer'
+            vector_space(size + self.action.out_size), [size, size], activation, size, norm='layer'
         )
         self.outcome = nn.Linear(size, BINS + size + 1)
 
@@ -83,7 +76,7 @@ class ValuesOfPairs(nn.Module):
     def __init__(self, size: int, activation: str, count: int) -> None:
         super().__init__()
         self.nets = nn.ModuleList(
-            NormedMLP(vectors(size), [size] * 3, activation, 1, norm='layer') for _ in range(count)
+            NormedMLP(vector_space(size), [size] * 3, activation, 1, norm='layer') for _ in range(count)
         )
 
     def forward(self, pair: torch.Tensor) -> torch.Tensor:
@@ -109,10 +102,10 @@ class RepresentationQAC(nn.Module):
         **options: Any,
     ) -> None:
         super().__init__()
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         size = encoder_hidden_size_list[-1]
         self.encoder = Representation(spec, encoder_hidden_size_list, activation, **images)
-        self.actor = NormedMLP(vectors(size), [size] * 2, 'relu', action_size(spec), norm='layer')
+        self.actor = NormedMLP(vector_space(size), [size] * 2, 'relu', action_size(spec), norm='layer')
         self.critic = ValuesOfPairs(size, activation, 2)
         for layer in self.modules():
             if isinstance(layer, nn.Linear | nn.Conv2d):

@@ -17,8 +17,8 @@ from rlframe.data.timestep import EnvSpec
 from rlframe.model.actor_critic import initialise, log_std_of, weight_layers, with_log_std
 from rlframe.model.core import MLP, Unroll
 from rlframe.model.distributions import distribution_for
-from rlframe.model.encoder import Obs
-from rlframe.model.qac import HEADS, IMAGES, QCritics
+from rlframe.model.encoder import Obs, images_of
+from rlframe.model.qac import HEADS, QCritics
 from rlframe.model.team import (
     NUMBER,
     AgentNets,
@@ -285,7 +285,7 @@ class TeamQAC(nn.Module):
         self.team = team = team_of(spec)
         sizes = encoder_hidden_size_list
         head, outputs = HEADS[actor]
-        images = {name: options[name] for name in IMAGES if name in options}
+        images = images_of(options)
         agents = {'groups': groups, 'agent_id': agent_id, 'last_action': last_action}
 
         def last(size: int) -> nn.Module:

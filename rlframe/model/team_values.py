@@ -13,7 +13,7 @@ from torch import nn
 from rlframe.data.team import OWN, STATE, team_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP
-from rlframe.model.encoder import Obs
+from rlframe.model.encoder import Obs, vector_space
 from rlframe.model.q_net import QNet
 from rlframe.model.team import (
     NUMBER,
@@ -91,7 +91,7 @@ class FreeMixer(nn.Module):
 
     def __init__(self, space: Any, count: int, size: int, activation: str = 'relu') -> None:
         super().__init__()
-        values = spaces.Box(-np.inf, np.inf, (count,), np.float32)
+        values = vector_space(count)
         both = spaces.Dict({'values': values, STATE: without_mask(space)}, sort_keys=False)
         self.net = MLP(both, [4 * size, 4 * size], activation, 1)
 
@@ -137,7 +137,7 @@ class TeamQNet(nn.Module):
         most = max(team.outputs)
 
         def head(size: int) -> nn.Module:
-            features = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+            features = vector_space(size)
             return QNet(EnvSpec(features, spaces.Discrete(most)), [], activation, dueling, 1, noisy)
 
         self.agents = AgentNets(spec, encoder_hidden_size_list, activation, head, **options)
@@ -196,7 +196,7 @@ class JointValue(nn.Module):
             'choice': spaces.Box(0, 1, (max(team.outputs),), np.float32),
         }
         self.encode = MLP(spaces.Dict(own, sort_keys=False), [size], activation, size)
-        encodings = spaces.Box(-np.inf, np.inf, (size,), np.float32)
+        encodings = vector_space(size)
         both = spaces.Dict({'encodings': encodings, STATE: without_mask(team.state)}, sort_keys=False)
         self.net = MLP(both, [size, size], activation, 1)
 

@@ -69,12 +69,12 @@ class CuriousPPOPolicy(PPOPolicy):
 
     def create_model(self) -> torch.nn.Module:
         from rlframe.model.core import MLP
+        from rlframe.model.encoder import images_of
 
         model = super().create_model()
         options = self.model_kwargs()
-        images = {name: options[name] for name in ('conv_layers', 'image_layout') if name in options}
         sizes, activation = options['encoder_hidden_size_list'], options['activation']
-        model.bonus_critic = MLP(self.spec.observation_space, sizes, activation, 1, **images)
+        model.bonus_critic = MLP(self.spec.observation_space, sizes, activation, 1, **images_of(options))
         return model
 
     def sample_columns(self, block: Batch, apart: BoolArray) -> dict[str, Array]:

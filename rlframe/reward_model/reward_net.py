@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import nn
 
 from rlframe.data.timestep import Batch, EnvSpec, FloatArray, to_tensor
 from rlframe.model.core import MLP
-from rlframe.model.encoder import Flatten, OneHot, Reader, make_reader
+from rlframe.model.encoder import Flatten, OneHot, Reader, make_reader, vector_space
 from rlframe.reward_model.network import on_device
 
 CLIP = 10.0
@@ -132,7 +131,7 @@ class RewardNet(nn.Module):
         super().__init__()
         self.features = Features(spec, rows, reads, has_convolutions=True)
         """What the layers read."""
-        space = gymnasium.spaces.Box(-math.inf, math.inf, (self.features.size,))
+        space = vector_space(self.features.size)
         self.layers = MLP(space, hidden_sizes, activation, out_size)
         """The layers: float32 [B, size] to [B, out_size]."""
 
