@@ -45,13 +45,6 @@ def norms_of(model: torch.nn.Module) -> list[Any]:
     return [part for part in model.modules() if isinstance(part, BatchRenorm)]
 
 
-def follow_batches(norms: list[Any]) -> None:
-    """Lets the running statistics of batch norms follow the last passes: the actor is judged by what they are now."""
-    from rlframe.model.core import update_norms
-
-    update_norms(norms)
-
-
 NORMED_BATCH = BATCH_SIZE.having(256, rule=_has_spread)
 """Option ``learn.batch_size`` of updates with batch norm."""
 
@@ -109,7 +102,9 @@ class CrossQUpdate(SACUpdate):
         return self.fitted(value, target, rows)
 
     def after(self, name: str, loss: Loss) -> Metrics:
-        follow_batches(self._norms)
+        from rlframe.model.core import update_norms
+
+        update_norms(self._norms)  # the actor is judged by what they are now
         return super().after(name, loss)
 
 

@@ -12,7 +12,6 @@ from policy_toys import apart, random_rows, small
 
 from rlframe.data import Batch, EnvSpec
 from rlframe.model.core import EPS, MOMENTUM, WARM_UP, BatchRenorm, update_norms
-from rlframe.policy.crossq import follow_batches
 from rlframe.policy.parts.outputs import Quantiles, project, quantile_huber_loss
 
 OBS = spaces.Box(-1, 1, (3,), np.float32)
@@ -107,7 +106,7 @@ def test_the_actor_is_judged_by_running_statistics_that_have_seen_the_batch() ->
     rows = twin.columns(batch_of())
     twin.update.optimizers['critic'].step(twin.update.critic_loss(rows)[0])
     before = twin.update.actor_loss(rows)[0].detach()
-    follow_batches(twin.update._norms)
+    update_norms(twin.update._norms)
     expected = twin.update.actor_loss(rows)[0].detach()
     assert abs(float(expected - before)) > 1e-4
     torch.testing.assert_close(policy.learn_mode.forward(batch_of())['actor_loss'], expected)
