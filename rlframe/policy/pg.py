@@ -116,7 +116,7 @@ class PGPolicy(ActorPolicy):
     solves = 'CartPole-v1', 80_000
 
     def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
-        return epochs_of(self, self.columns(data), self._cfg.learn.get('epoch_per_collect', 1))
+        return epochs_of(self, self.columns(data), 1)
 
     def get_train_sample(self, block: Batch) -> Batch:
         # the discounted sum of the rewards of an episode from each step on

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from rlframe.data.faces import Metrics
 from rlframe.data.timestep import Batch
 from rlframe.policy.parts.ding_names import DingNames
 from rlframe.policy.parts.options import EPOCH_PER_COLLECT
-from rlframe.policy.parts.sequences import Rows, flat
+from rlframe.policy.parts.sequences import Rows, epochs_of, flat
 from rlframe.policy.pg import PGConfig, PGLearn, PGPolicy, PGUpdate
 from rlframe.policy.ppo import clipped_loss, metrics_of
 from rlframe.registry import POLICY_REGISTRY
@@ -78,6 +79,9 @@ class PPOPGPolicy(PGPolicy):
     )
     toy = dict(learn=dict(batch_size=64, learning_rate=3e-3), collect=dict(n_sample=128))
     solves = 'CartPole-v1', 100_000
+
+    def forward_learn(self, data: Batch) -> Iterator[Callable[[], Metrics]]:
+        return epochs_of(self, self.columns(data), self._cfg.learn.epoch_per_collect)
 
     def get_train_sample(self, block: Batch) -> Batch:
         log_prob = self.distribution.log_prob(flat(block['logit']), flat(block['action']))
