@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from easydict import EasyDict
 
+from rlframe.config.components import value_at
 from rlframe.errors import ConfigError, ConfigErrors, MessageError
 from rlframe.option_names import named
 from rlframe.parallel.transport.messages import Task
@@ -359,7 +360,5 @@ def create_parallel_commander(cfg: Mapping[str, Any] | str, **kwargs: Any) -> Ba
 
 def value_in(cfg: Mapping[str, Any], key: str, default: Any) -> Any:
     """Returns the value of a dotted key, or the default if it is missing or None."""
-    value: Any = cfg
-    for name in key.split('.'):
-        value = value.get(name) if isinstance(value, Mapping) else None
+    value = value_at(cfg, key)
     return default if value is None else value
