@@ -12,9 +12,9 @@ import numpy as np
 from rlframe.app.figure import check_drawing, check_picture_name, save_figure
 from rlframe.app.starting import env_factory
 from rlframe.data.columns import blocks, row_nbytes
-from rlframe.data.data_checks import actions_in, check_spec, columns_text, first_bad
+from rlframe.data.data_checks import ENDS, actions_in, check_spec, columns_text, first_bad
 from rlframe.data.formats import LIMIT, read_recording
-from rlframe.data.recording import FLAGS, Episodes, Recording
+from rlframe.data.recording import Episodes, Recording
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec
 from rlframe.display.text import row, space_text
 from rlframe.errors import EnvStartError
@@ -181,7 +181,7 @@ def _ends(recording: Recording, episodes: Episodes, spec: EnvSpec | None) -> lis
     """Returns the problems with the ends of episodes."""
     if 'reward' not in recording.columns:
         return []
-    if not {*FLAGS} & recording.columns.keys():
+    if not {*ENDS} & recording.columns.keys():
         return [
             _problem('terminated', None, len(recording), 'no end marks: neither terminated nor truncated')
         ]

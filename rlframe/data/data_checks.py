@@ -112,7 +112,10 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
             or 1, or an action is not in the action space; the first such row is named.
         ActionMaskError: If an action mask has other values than 0 and 1.
     """
-    declared = {'obs': obs_dtype(spec.observation_space)[1], 'action': tuple(spec.action_space.shape or ())}
+    obs_shape = obs_dtype(spec.observation_space)[1]
+    declared = {'obs': obs_shape, 'action': tuple(spec.action_space.shape or ())}
+    if 'next_obs' in batch:
+        declared['next_obs'] = obs_shape
     for name, shape in declared.items():
         if name not in batch:
             raise ConfigError(
@@ -128,13 +131,6 @@ def check_batch(batch: Batch, spec: EnvSpec, where: str, rows: Array | None = No
                 got=list(batch[name].shape[1:]),
                 expected=str(list(shape)),
             )
-    if 'next_obs' in batch and tuple(batch['next_obs'].shape[1:]) != declared['obs']:
-        raise ConfigError(
-            f'the data do not fit {spec.name}: in the column next_obs a row has another shape',
-            where=where,
-            got=list(batch['next_obs'].shape[1:]),
-            expected=str(list(declared['obs'])),
-        )
     numbers = np.arange(len(batch)) if rows is None else rows
     for name in ('obs', 'next_obs', 'reward'):
         if name in batch:
@@ -180,7 +176,7 @@ def _check_finite(column: Array, of: str, rows: Array, where: str) -> None:
             continue
         bad = np.asarray(~np.isfinite(values).reshape(len(values), -1).all(axis=1))
         if bad.any():
-            first = int(bad.argmax())
+            first = first_bad(bad)
             raise ConfigError(
                 f'row {rows[first]} of the data: {name} is {values[first]}{_more(bad)}',
                 where=where,
@@ -196,7 +192,7 @@ def no_flags(column: Array) -> BoolArray:
 def _check_flags(column: Array, name: str, rows: Array, where: str) -> None:
     bad = no_flags(column)
     if bad.any():
-        first = int(bad.argmax())
+        first = first_bad(bad)
         raise ConfigError(
             f'row {rows[first]} of the data: {name} is {column[first]}{_more(bad)}',
             where=where,
@@ -215,7 +211,7 @@ def _check_units(obs: Array, spec: EnvSpec, rows: Array, where: str) -> None:
             if bad.any():
                 low, high = bounds_of(space)
                 raise ConfigError(
-                    f'row {rows[int(bad.argmax())]} of the data: {name} {wrong}{_more(bad)}, and {spec.name} gives'
+                    f'row {rows[first_bad(bad)]} of the data: {name} {wrong}{_more(bad)}, and {spec.name} gives'
                     f' {space.dtype} in [{np.min(low)}, {np.max(high)}]',
                     where=where,
                     got=f'{values.dtype} in [{values.min():g}, {values.max():g}]',
@@ -251,7 +247,7 @@ def _rows(bad: Any) -> BoolArray:
 def _check_actions(action: Array, spec: EnvSpec, rows: Array, where: str) -> None:
     bad = ~actions_in(action, spec.action_space)
     if bad.any():
-        first = int(bad.argmax())
+        first = first_bad(bad)
         raise ConfigError(
             f'row {rows[first]} of the data: an action is not in the action space of {spec.name}{_more(bad)}',
             where=where,

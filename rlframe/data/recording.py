@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.columns import Columns, StoredColumn, blocks, gathered, row_nbytes
-from rlframe.data.data_checks import no_flags
+from rlframe.data.data_checks import ENDS, no_flags
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ConfigError
@@ -20,7 +20,6 @@ from rlframe.utils.lazy import LazyModule
 gymnasium = LazyModule('gymnasium')
 STEP = ('obs', 'next_obs', 'action', 'reward', 'terminated', 'truncated')
 """Columns of a whole env step."""
-FLAGS = ('terminated', 'truncated')
 NAMES = {
     'observations': 'obs',
     'observation': 'obs',
@@ -86,8 +85,8 @@ class Recording:
 
     def episodes(self) -> Episodes:
         """Returns the episodes: rows up to an end mark, or with the same number in the column ``episode``."""
-        names = [name for name in ('reward', *FLAGS, 'episode') if name in self.columns]
-        if not {*FLAGS, 'episode'} & {*names}:
+        names = [name for name in ('reward', *ENDS, 'episode') if name in self.columns]
+        if not {*ENDS, 'episode'} & {*names}:
             return _episodes(np.array([len(self)]), np.array([np.nan]), self.columns)
         ends, totals = [], []  # rows before the end of each episode, and the sum of their rewards
         total = 0.0
@@ -125,7 +124,7 @@ def _ends(block: Batch, last: int | None) -> IntArray:
         previous = np.concatenate([[number[0] if last is None else last], number[:-1]])
         return np.flatnonzero(number != previous)
     done = np.zeros(len(block), np.bool_)
-    for name in FLAGS:
+    for name in ENDS:
         if name in block:
             done |= block[name]
     return np.flatnonzero(done) + 1
@@ -134,8 +133,8 @@ def _ends(block: Batch, last: int | None) -> IntArray:
 def _episodes(behind: IntArray, return_: FloatArray, columns: Columns) -> Episodes:
     """Returns episodes by the number of the row behind each, [E]."""
     start = np.concatenate([[0], behind[:-1]]).astype(np.int64)
-    marks = [np.zeros(len(behind), np.bool_) for _ in FLAGS]
-    for name, mark in zip(FLAGS, marks, strict=True):
+    marks = [np.zeros(len(behind), np.bool_) for _ in ENDS]
+    for name, mark in zip(ENDS, marks, strict=True):
         if name not in columns:
             continue
         first = 0
@@ -263,14 +262,14 @@ def canonical(part: Batch, first: int = 0) -> Batch:
             raise ValueError(
                 f'the column {name} holds {column.dtype}, not numbers; columns of objects are not read'
             )
-    for name in ('reward', 'done', *FLAGS, 'episode'):
+    for name in ('reward', 'done', *ENDS, 'episode'):
         if name in columns:
             columns[name] = _one_a_row(columns[name], name, len(part), first)
     if 'done' in columns:  # all that DI-engine's files say
         columns.setdefault('terminated', columns['done'])
         del columns['done']
-    if len(FLAGS & columns.keys()) == 1:
-        columns |= {name: np.zeros(len(part), np.bool_) for name in FLAGS if name not in columns}
+    if len(ENDS & columns.keys()) == 1:
+        columns |= {name: np.zeros(len(part), np.bool_) for name in ENDS if name not in columns}
     for name in ('obs', 'action'):
         if name not in columns:
             raise ValueError(
