@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import json
 import re
 import struct
 import tempfile
@@ -17,7 +18,7 @@ import numpy as np
 
 from rlframe.data import minari_data
 from rlframe.data.columns import BLOCK, Column, StoredColumn, blocks
-from rlframe.data.recording import FACTS, KNOWN, NAMES, Found, Recording, facts_text, read_facts, recording_of
+from rlframe.data.recording import FACTS, KNOWN, NAMES, Found, Recording, read_facts, recording_of
 from rlframe.data.timestep import Array, Batch
 from rlframe.errors import ConfigError, MissingDependencyError, nearest
 from rlframe.utils.files import whole_file
@@ -98,7 +99,7 @@ def _write_npz(recording: Recording, path: Path) -> None:
                 for block in blocks({name: column}):
                     member.write(np.ascontiguousarray(block[name]).tobytes())
         with archive.open(f'{FACTS}.npy', 'w') as member:
-            np.lib.format.write_array(member, np.array(facts_text(recording.facts)), allow_pickle=False)
+            np.lib.format.write_array(member, np.array(json.dumps(recording.facts)), allow_pickle=False)
 
 
 # Parquet
@@ -155,7 +156,7 @@ def _write_parquet(recording: Recording, path: Path) -> None:
         name: {'dtype': np.lib.format.dtype_to_descr(column.dtype), 'shape': column.shape[1:]}
         for name, column in recording.columns.items()
     }
-    metadata = {FACTS: facts_text({**recording.facts, 'columns': columns})}
+    metadata = {FACTS: json.dumps({**recording.facts, 'columns': columns})}
     writer = None
     with whole_file(path, is_private=False) as draft:
         for block in blocks(recording.columns):

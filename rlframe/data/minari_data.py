@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlframe.data.observation import fields_of, pack_into, zero_obs
-from rlframe.data.recording import FACTS, KNOWN, Found, Recording, facts_text, read_facts
+from rlframe.data.recording import FACTS, KNOWN, Found, Recording, read_facts
 from rlframe.data.space_json import space_to_json
 from rlframe.data.timestep import Array, Batch
 from rlframe.errors import ConfigError, nearest
@@ -184,7 +184,7 @@ def _write(recording: Recording, spec: Any, folder: Path, dataset_id: str) -> No
             'dataset_id': dataset_id,
             'minari_version': minari.__version__,
             'algorithm_name': str(behaviour.get('policy', 'unknown')),
-            FACTS: facts_text({**recording.facts, MORE: more} if more else recording.facts),
+            FACTS: json.dumps({**recording.facts, MORE: more} if more else recording.facts),
         }
     )
     episodes = recording.episodes()

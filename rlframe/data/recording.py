@@ -343,11 +343,6 @@ def _numbered(parts: Iterator[Batch]) -> Iterator[Batch]:
         count += int(done.sum())
 
 
-def facts_text(facts: Mapping[str, Any]) -> str:
-    """Returns facts as JSON."""
-    return json.dumps(facts)
-
-
 def read_facts(text: str | bytes | None, where: str) -> dict[str, Any]:
     """Returns the facts in a file; none if there are none.
 
