@@ -51,6 +51,13 @@ def mapped(function: Callable[..., Any], *trees: Any) -> Any:
     return function(*trees)
 
 
+def first_part(columns: Any) -> Any:
+    """Returns the first array or tensor of columns, whose parts may have parts."""
+    while isinstance(columns, dict):
+        columns = next(iter(columns.values()))
+    return columns
+
+
 def image_parts(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, tuple[int, ...]]]:
     """Yields the place and the shape of each image: a Box of 3 axes, or of 4 with a stack of frames."""
     if parts := fields_of(space):

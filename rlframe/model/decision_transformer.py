@@ -9,7 +9,7 @@ import gymnasium
 import torch
 from torch import nn
 
-from rlframe.data.observation import mapped
+from rlframe.data.observation import first_part, mapped
 from rlframe.data.timestep import EnvSpec
 from rlframe.model.core import MLP, one_hot
 from rlframe.model.encoder import Obs
@@ -103,7 +103,7 @@ class DecisionTransformer(nn.Module):
         if lead == 1:
             found: torch.Tensor = self.encoder(obs)
             return found
-        shape = _leaf(obs).shape[:lead]
+        shape = first_part(obs).shape[:lead]
         features: torch.Tensor = self.encoder(mapped(lambda part: part.flatten(0, lead - 1), obs))
         return features.view(*shape, -1)
 
@@ -167,10 +167,3 @@ class DecisionTransformer(nn.Module):
         return output, torch.cat([state[:, 1:], now[:, None]], 1)
 
     step = act
-
-
-def _leaf(obs: Any) -> torch.Tensor:
-    while isinstance(obs, dict):
-        obs = next(iter(obs.values()))
-    found: torch.Tensor = obs
-    return found

@@ -10,7 +10,7 @@ import torch
 from gymnasium import spaces
 from torch import nn
 
-from rlframe.data.observation import ACTION_MASK, fields_of, mapped
+from rlframe.data.observation import ACTION_MASK, fields_of, first_part, mapped
 from rlframe.data.team import LAST_ACTION, OWN, PRESENT, STATE, Team, team_of
 from rlframe.data.timestep import EnvSpec
 from rlframe.errors import ConfigError
@@ -184,9 +184,8 @@ def rows_of(team: Team, column: Any, members: Sequence[int]) -> Any:
 
 def numbers_of(count: int, rows: Any) -> torch.Tensor:
     """Returns the number of the agent of each row, int64 [B K], of which each ``count`` belong together."""
-    while isinstance(rows, dict):
-        rows = next(iter(rows.values()))
-    return torch.arange(count, device=rows.device).repeat(len(rows) // count)
+    first = first_part(rows)
+    return torch.arange(count, device=first.device).repeat(len(first) // count)
 
 
 def choices_of(team: Team, obs: Any, action: torch.Tensor) -> torch.Tensor:

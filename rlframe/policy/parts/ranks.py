@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rlframe.data.faces import Metrics
+from rlframe.data.observation import first_part
 from rlframe.errors import ConfigError, DeviceError
 from rlframe.policy.parts.sequences import Rows, take
 from rlframe.utils.field import Field
@@ -136,7 +137,7 @@ class Ranks:
 
     def _part(self, rows: Rows) -> tuple[Rows, int]:
         """Returns this rank's rows, and the number of all; parts differ by one row at most."""
-        count = _count(rows)
+        count = len(first_part(rows.get('obs', rows)))
         first, last = (count * place // self.size for place in (self.rank, self.rank + 1))
         self._weight = (last - first) / count
         last = max(last, first + 1)  # a row without weight, as a mean of none is no number
@@ -199,11 +200,3 @@ class Ranks:
         self._tell(None)
         if dist.is_initialized():
             dist.destroy_process_group()
-
-
-def _count(rows: Any) -> int:
-    """Returns the number of rows."""
-    first: Any = rows['obs'] if 'obs' in rows else next(iter(rows.values()))
-    while isinstance(first, dict):
-        first = next(iter(first.values()))
-    return len(first)
