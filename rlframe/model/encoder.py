@@ -67,7 +67,7 @@ def vector_space(size: int) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)
 
 
-class ResidualBlock(nn.Module):
+class ResidualConvs(nn.Module):
     """Two convolutions whose output is added to their input."""
 
     def __init__(self, channels: int) -> None:
@@ -87,7 +87,7 @@ class ResidualSection(nn.Module):
     def __init__(self, in_channels: int, channels: int) -> None:
         super().__init__()
         self.conv = nn.Conv2d(in_channels, channels, 3, padding=1)
-        self.blocks = nn.Sequential(ResidualBlock(channels), ResidualBlock(channels))
+        self.blocks = nn.Sequential(ResidualConvs(channels), ResidualConvs(channels))
 
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Maps [B, C, H, W] to [B, channels, ceil(H / 2), ceil(W / 2)]."""

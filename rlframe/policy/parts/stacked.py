@@ -91,7 +91,7 @@ def slots_of(part: Any, seen: set[int]) -> Iterator[Slot]:
             yield from slots_of(content, seen)
 
 
-class Memory:
+class CommonRows:
     """The memory of several seeds: rows of common tensors, [S, n], which the memory of a seed becomes as long as it is shared."""
 
     def __init__(self) -> None:
@@ -200,7 +200,7 @@ class StackedUpdate:
     def __init__(self, updates: Sequence[Update]) -> None:
         own = [list(slots_of(update, set())) for update in updates]
         # stack what seeds do not share
-        self.memory = Memory()
+        self.memory = CommonRows()
         """The memory of the seeds."""
         memo: dict[int, Any] = {id(getattr(updates[0], name)): getattr(updates[0], name) for name in COMMON}
         self._tensors: list[torch.Tensor] = []
@@ -308,7 +308,7 @@ class StackedOptimizer:
     that of the seeds.
     """
 
-    def __init__(self, own: Sequence[Optimizer], memo: dict[int, torch.Tensor], memory: Memory) -> None:
+    def __init__(self, own: Sequence[Optimizer], memo: dict[int, torch.Tensor], memory: CommonRows) -> None:
         self._own = own
         # the step counts of all seeds become one tensor
         self._counts: torch.Tensor | None = None
