@@ -22,7 +22,7 @@ from rlframe.pipeline.training import run_shown, run_until
 from rlframe.run.exit_guard import Interrupt
 from rlframe.run.manifest import read_manifest
 from rlframe.run.progress import Progress, evaluation_of
-from rlframe.run.read_checkpoint import OpenCheckpoint, emergencies, open_checkpoint
+from rlframe.run.read_checkpoint import CKPT, OpenCheckpoint, emergencies, open_checkpoint
 from rlframe.scores import number_text
 from rlframe.utils.seed import preserved_rng
 
@@ -281,7 +281,7 @@ class Run:
     def _checkpoint(self, which: str) -> Path:
         if which not in ('best', 'latest'):
             raise ConfigError('bad value', where='which', got=which, expected="'best' or 'latest'")
-        best, latest = (self.folder / 'ckpt' / name for name in ('best', 'latest'))
+        best, latest = (self.folder / CKPT / name for name in ('best', 'latest'))
         if which == 'best' and best.exists():
             return best
         if isinstance(self._pipeline, SerialPipeline):
@@ -290,7 +290,7 @@ class Run:
 
     def _emergency(self) -> Path | None:
         """Returns the checkpoint of an error that the run resumes from: the user named it, or there is no other."""
-        has_other = self._pipeline is not None or (self.folder / 'ckpt' / 'latest').exists()
+        has_other = self._pipeline is not None or (self.folder / CKPT / 'latest').exists()
         if self._failed is not None or has_other:
             return self._failed
         return next(iter(emergencies(self.folder)), None)
@@ -355,7 +355,7 @@ class Run:
         self.best = self._best_saved()
 
     def _best_saved(self) -> float:
-        best = self.folder / 'ckpt' / 'best'
+        best = self.folder / CKPT / 'best'
         score = read_manifest(best).get('score') if best.exists() else None
         return math.nan if score is None else float(score)
 

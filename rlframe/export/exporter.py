@@ -26,7 +26,7 @@ from rlframe.export.function import PolicyFunction, action_function, check_agree
 from rlframe.export.loaded import describe, is_described, reaching
 from rlframe.registry import nearest
 from rlframe.run.checkpoint_tree import Encoder
-from rlframe.run.read_checkpoint import OpenCheckpoint, local_path
+from rlframe.run.read_checkpoint import CKPT, OpenCheckpoint, local_path
 from rlframe.run.run_folder import check_links
 from rlframe.utils.files import whole_file
 from rlframe.utils.lazy import LazyModule
@@ -207,10 +207,10 @@ def export_policy(
             raise ConfigError(message, where='--format', got=name, expected=expected)
     source = open_source(path, trust, overrides, model, env)
     home = source.opened.path.parent
-    run = home.parent if home.name == 'ckpt' else home
+    run = home.parent if home.name == CKPT else home
     folder = local_path(out) if out is not None else run / FOLDER
     if out is None and not source.opened.manifest.is_own:
-        check_links(run if home.name == 'ckpt' else folder)
+        check_links(run if home.name == CKPT else folder)
     if folder.exists() and not folder.is_dir():
         raise CheckpointWriteError('this is a file, expected a folder', where=str(folder))
     chosen = {name: folder / FORMATS[name].name for name in FORMATS if name in formats}

@@ -20,7 +20,7 @@ from rlframe.run.machine import arithmetic, machine
 from rlframe.run.manifest import naming_version
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.progress import SCHEMA as PROGRESS_SCHEMA
-from rlframe.run.read_checkpoint import EMERGENCY
+from rlframe.run.read_checkpoint import CKPT, EMERGENCY, RESUMABLE
 from rlframe.run.write_checkpoint import publish_checkpoint, save_checkpoint
 from rlframe.utils import schema
 from rlframe.utils.seed import RNG_STATE, forked
@@ -146,7 +146,7 @@ class Checkpoints:
     @property
     def folder(self) -> Path:
         """The folder of the checkpoints."""
-        return self._folder / 'ckpt'
+        return self._folder / CKPT
 
     @property
     def inexact(self) -> list[str]:
@@ -178,7 +178,7 @@ class Checkpoints:
         self.finish_round()
 
     def _name(self) -> str:
-        return f'iteration_{self._progress()["train_iter"]}'
+        return f'{RESUMABLE}{self._progress()["train_iter"]}'
 
     def save_best(self, name: str) -> None:
         """Saves the policy alone, as ``best``."""

@@ -18,20 +18,23 @@ from rlframe.run import run_folder
 from rlframe.run.checkpoint_files import MANIFEST, delete_folder
 from rlframe.run.manifest import naming_version
 from rlframe.run.metrics import METRICS, cut_off
-from rlframe.run.read_checkpoint import RESUMABLE, OpenCheckpoint, emergencies, find_checkpoint, open_newest
+from rlframe.run.read_checkpoint import (
+    CKPT,
+    RESUMABLE,
+    OpenCheckpoint,
+    emergencies,
+    find_checkpoint,
+    open_newest,
+)
 from rlframe.run.run_folder import CONFIG, check_links
 from rlframe.utils.flat import flat
 
 logger = logging.getLogger('rlframe.pipeline.resume')
 
-CKPT = 'ckpt'
-"""Folder of checkpoints in a run folder."""
-
 OF_ANOTHER = (
     ', which can act by its policy, evaluate and export it if the network fits, but not train it further'
 )
 """Remedy for a run of another version of rlframe."""
-
 Pair = tuple[Mapping[str, Any], Mapping[str, Any]]
 
 

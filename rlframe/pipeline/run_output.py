@@ -18,7 +18,7 @@ from rlframe.run.logger import check_loggers
 from rlframe.run.metric_writer import MetricWriter
 from rlframe.run.metrics import CHANGED, copy_records, write_record
 from rlframe.run.progress import BUDGETS, Progress, set_budgets, spent_budgets
-from rlframe.run.read_checkpoint import OpenCheckpoint, open_checkpoint
+from rlframe.run.read_checkpoint import CKPT, OpenCheckpoint, open_checkpoint
 from rlframe.run.write_checkpoint import clean_leftovers
 
 if TYPE_CHECKING:
@@ -153,8 +153,8 @@ class RunOutput:
             position: Position in the metrics at which a resumed run continues.
         """
         self.folder = self._take()
-        clean_leftovers(self.folder / 'ckpt')
-        if self.saved is not None and not self._goes_on and self.saved.path.parent.name == 'ckpt':
+        clean_leftovers(self.folder / CKPT)
+        if self.saved is not None and not self._goes_on and self.saved.path.parent.name == CKPT:
             copy_records(self.saved.path.parent.parent, self.folder)
         self._log = run_folder.RunLog(self.folder)
         self._closers.append(self._log.close)

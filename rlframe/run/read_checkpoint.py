@@ -43,6 +43,8 @@ from rlframe.utils.schema import COUNT, DICT, TEXT, Schema, check_state, list_of
 safetensors = LazyModule('safetensors')
 safetensors_numpy = LazyModule('safetensors.numpy')
 
+CKPT = 'ckpt'
+"""Folder of checkpoints in a run folder."""
 SUFFIX = '.pth.tar'
 """Suffix of DI-engine's checkpoint names, which rlframe's do not have."""
 STANDING = ('best', 'ckpt_best', 'latest')
@@ -76,7 +78,7 @@ def find_checkpoint(path: str | Path) -> Path:
         UnsafeCheckpointError: If it is a file that holds a pickle, such as one that torch saved.
     """
     path = local_path(path)
-    standing = [folder / name for folder in (path, path / 'ckpt') for name in STANDING]
+    standing = [folder / name for folder in (path, path / CKPT) for name in STANDING]
     for candidate in (*_as_saved(path), *standing, *_of_tune(path), *emergencies(path)):
         if os.path.lexists(candidate / MANIFEST):  # its reader refuses a pipe or a broken link
             return candidate.resolve()
@@ -100,7 +102,7 @@ def _of_tune(path: Path) -> list[Path]:
 
 def emergencies(path: Path) -> list[Path]:
     """Returns the emergency checkpoints of a run folder, the newest first."""
-    return newest_first(manifests_in(path / 'ckpt', EMERGENCY)[0])
+    return newest_first(manifests_in(path / CKPT, EMERGENCY)[0])
 
 
 def _as_saved(path: Path) -> list[Path]:
@@ -332,7 +334,7 @@ def open_newest(folder: str | Path) -> tuple[OpenCheckpoint, Damaged]:
         CheckpointCorruptError: If all are damaged; all are named.
     """
     folder = local_path(folder)
-    folder = folder / 'ckpt' if (folder / 'ckpt').is_dir() else folder
+    folder = folder / CKPT if (folder / CKPT).is_dir() else folder
     found, damaged = manifests_in(folder, RESUMABLE)
     for path in newest_first(found):
         opened = OpenCheckpoint(path, dict(found)[path])

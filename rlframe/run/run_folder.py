@@ -32,8 +32,6 @@ CONFIG = 'config.json'
 """File of a run folder with the config that the run started with."""
 LOG = 'log.txt'
 """File of a run folder that receives rlframe's log."""
-
-
 LOCK_CHARACTERS = 300
 """Number of characters of a lock that are shown."""
 FILES = (CONFIG, LOG, 'metrics.jsonl', 'metrics.csv', 'total_config.py', 'mlflow.json', 'wandb.json')

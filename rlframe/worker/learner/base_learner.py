@@ -17,7 +17,7 @@ from rlframe.option_names import named
 from rlframe.registry import LEARNER_REGISTRY, with_type
 from rlframe.run.metrics import ScalarWriter
 from rlframe.run.progress import Progress, TrainIter
-from rlframe.run.read_checkpoint import load_checkpoint
+from rlframe.run.read_checkpoint import CKPT, RESUMABLE, SUFFIX, load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
 from rlframe.utils.every import Every
 from rlframe.utils.field import Configurable, Section, option
@@ -382,11 +382,11 @@ class BaseLearner(Configurable):
 
         It contains the policy and the counters, in ``<exp_name>/ckpt/``; in a pipeline, everything else too.
         """
-        self.ckpt_name = (ckpt_name or f'iteration_{self.train_iter}').removesuffix('.pth.tar')
+        self.ckpt_name = (ckpt_name or f'{RESUMABLE}{self.train_iter}').removesuffix(SUFFIX)
         if self.checkpoint_fn is not None:
             self.checkpoint_fn(self.ckpt_name)
             return
-        path = save_checkpoint(Path(self.exp_name) / 'ckpt' / self.ckpt_name, {'learner': self.state_dict()})
+        path = save_checkpoint(Path(self.exp_name) / CKPT / self.ckpt_name, {'learner': self.state_dict()})
         self.info(f'saved {path}')
 
     def load_checkpoint(self, path: str) -> None:
