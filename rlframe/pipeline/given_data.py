@@ -25,6 +25,7 @@ from rlframe.errors import ConfigError
 from rlframe.policy.parts.recorded import transitions_of
 from rlframe.registry import BUFFER_REGISTRY, POLICY_REGISTRY
 from rlframe.utils.seed import component_rng
+from rlframe.worker.collector.dataset_collector import READ_AT_ONCE
 from rlframe.worker.collector.serial_collector import replay
 from rlframe.worker.replay_buffer.data_buffer import BufferWithData
 
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 KEY = 'policy.other.replay_buffer.init_from'
 UNLIMITED = {'max_use': math.inf, 'max_staleness': math.inf}
 """Options by which items go that are kept as data."""
-READ_AT_ONCE = 4096
-"""Rows of a batch that the policy only looks at."""
 
 
 def check_data(source: DataSource, name: str, batch_size: int, where: str) -> None:
