@@ -1,7 +1,7 @@
 """Returns of offline learners beside d3rlpy's: the same arrays, networks, options, updates and 100 episodes, by one thread.
 
 usage: python benchmarks/offline_returns.py pendulum cartpole --peer-python D3/bin/python [--seeds 0-4] [--updates 5000]
-       python benchmarks/offline_returns.py hopper --seeds 0 --updates 30000  # without d3rlpy
+       python benchmarks/offline_returns.py hopper --seeds 0-2 --updates 30000  # rlframe alone
 
 A NAME is a policy, or the beginning of the name of data, which are those of ``docs/make_data.py``; the peer is d3rlpy 2.8 in
 an environment of its own. What is judged is the last policy, not the best one. CPU seconds are those of learning. Each run
@@ -45,6 +45,8 @@ ENVS = {
     'hopper': ('Hopper-v4', 0.99),
 }
 """The first word of the name of data to their env, and our discount in it."""
+PEERS = ('peer', 'theirs', 'encoders', 'layer_norm', 'scale')
+"""What only d3rlpy's side of a case reads."""
 
 
 @dataclass(frozen=True)
@@ -97,10 +99,12 @@ class Case:
         rates = {name: rate for name, rate in self.learn.items() if name.startswith('learning_rate')}
         return self.learn | {name: line | {'start': rate} for name, rate in rates.items()}
 
-    @property
-    def digest(self) -> str:
-        """Names its options: records of others are not of this case."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:8]
+    def digest(self, side: str) -> str:
+        """Names the options of a side: records of others are not of this case. Ours do not hang on the peer's."""
+        options = asdict(self)
+        if side == 'rlframe':
+            options = {name: value for name, value in options.items() if name not in PEERS}
+        return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:8]
 
     def answers(self, word: str) -> bool:
         """Whether it is meant by a policy, or by the beginning of the name of its data."""
@@ -123,6 +127,8 @@ def _discrete(policy: str, peer: str, learn: Any, theirs: Any, **facts: Any) -> 
     return Case(policy, peer, 'cartpole_replay', ours, other, ('encoder_factory',), model=model, **facts)
 
 
+IQL = ('actor_encoder_factory', 'critic_encoder_factory', 'value_encoder_factory')
+"""The networks of d3rlpy's IQL."""
 HOPPER = {
     'hopper_medium_replay': {'actor_beta': 0.05, 'critic_beta': 0.5},
     'hopper_medium_expert': {'actor_beta': 0.1, 'critic_beta': 0.01},
@@ -138,20 +144,35 @@ def _of_hopper(data: str, weights: dict[str, float]) -> tuple[Case, ...]:
     rate = fast | {'learning_rate': 1e-3}
     rates = fast | {'learning_rate_actor': 1e-3, 'learning_rate_critic': 1e-3}
 
-    def case(
-        policy: str, learn: dict[str, Any], widths: tuple[int, ...] = (256, 256), top: float = 1.0
-    ) -> Case:
-        return Case(policy, '', data, learn, {}, widths=widths, normalize_obs=True, decays=True, top=top)
+    theirs = {'batch_size': 256, 'gamma': 0.99, 'tau': 0.05}
+    theirs |= {'actor_learning_rate': 1e-3, 'critic_learning_rate': 1e-3}
+
+    def case(policy: str, learn: Any, peer: str = '', other: Any = None, **facts: Any) -> Case:
+        facts = {'widths': (256, 256), 'normalize_obs': True, 'decays': True, 'scale': 1.0} | facts
+        return Case(policy, peer, data, learn, theirs | (other or {}), **facts)
 
     return (
         case('bc', slow),
         case('bc', slow, top=0.1),
         # the paper has a beta of 3, for rewards a third as large
-        case('iql', rate | {'expectile': 0.7, 'beta': 1.0}),
+        case(
+            'iql',
+            rate | {'expectile': 0.7, 'beta': 1.0},
+            'IQL',
+            {'expectile': 0.7, 'weight_temp': 1.0},
+            encoders=IQL,
+        ),
         # by a temperature of 1, a batch is a single row
-        case('awac', rate | {'temperature': 3.0}),
-        case('td3_bc', rates | {'alpha': 2.5}),
-        case('rebrac', rates | weights, widths=(256, 256, 256)),
+        case('awac', rate | {'temperature': 3.0}, 'AWAC', {'lam': 3.0}),
+        case('td3_bc', rates | {'alpha': 2.5}, 'TD3PlusBC', {'alpha': 2.5}),
+        case(
+            'rebrac',
+            rates | weights,
+            'ReBRAC',
+            weights,
+            layer_norm=('critic_encoder_factory',),
+            widths=(256, 256, 256),
+        ),
     )
 
 
@@ -162,7 +183,7 @@ CASES = (
         'IQL',
         {'expectile': 0.7, 'beta': 3.0},
         {'expectile': 0.7, 'weight_temp': 3.0},
-        encoders=('actor_encoder_factory', 'critic_encoder_factory', 'value_encoder_factory'),
+        encoders=IQL,
     ),
     _continuous('awac', 'AWAC', {'temperature': 1.0}, {'lam': 1.0}),
     _continuous(
@@ -242,7 +263,7 @@ def run(side: str, case: Case, data: Path, updates: int, seed: int, peer: str | 
         'data': case.data,
         'updates': updates,
         'seed': seed,
-        'options': case.digest,
+        'options': case.digest(side),
         'mean': round(statistics.fmean(values), 2),
         'cpu_seconds': round(found['cpu_seconds'], 1),
     }
@@ -251,7 +272,7 @@ def run(side: str, case: Case, data: Path, updates: int, seed: int, peer: str | 
 def read() -> list[dict[str, Any]]:
     """Returns the records of today's options."""
     found: list[dict[str, Any]] = json.loads(RECORDS.read_text(encoding='utf-8')) if RECORDS.exists() else []
-    known = {case.digest for case in CASES}
+    known = {case.digest(side) for case in CASES for side in ('rlframe', 'd3rlpy')}
     return [record for record in found if record['options'] in known]
 
 
@@ -302,7 +323,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('names', nargs='+', metavar='NAME', help='policies, or beginnings of names of data')
-    parser.add_argument('--peer-python', metavar='PYTHON', help='interpreter that has d3rlpy')
+    parser.add_argument(
+        '--peer-python', metavar='PYTHON', help='interpreter that has d3rlpy; without it rlframe learns alone'
+    )
     parser.add_argument('--data', type=Path, default=HERE.parent / 'data', help='folder of the data sets')
     parser.add_argument('--seeds', default='0-4')
     parser.add_argument('--updates', type=int, default=5_000)
@@ -312,11 +335,9 @@ def main() -> None:
             f'no case {unknown[0]!r}; there are {", ".join(sorted({case.policy for case in CASES}))}'
         )
     chosen = [case for case in CASES if any(map(case.answers, args.names))]
-    if not args.peer_python and any(case.peer for case in chosen):
-        parser.error('these learners have a peer: name --peer-python')
     for seed in parse_seeds(args.seeds):
         for case in chosen:
-            for side in ('rlframe', 'd3rlpy') if case.peer else ('rlframe',):
+            for side in ('rlframe', 'd3rlpy') if case.peer and args.peer_python else ('rlframe',):
                 if (case.name, case.data, args.updates, side, seed) in map(key, read()):
                     continue
                 path = args.data.resolve() / f'{case.data}.npz'

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from typing import Any
 
 import d3rlpy
@@ -18,15 +19,38 @@ from offline_episodes import returns
 Widths = d3rlpy.models.VectorEncoderFactory
 
 
-def learner(case: dict[str, Any], scale: float) -> Any:
-    """Returns the learner of a case, for actions between -scale and scale."""
+@dataclass
+class Line(d3rlpy.optimizers.LRSchedulerFactory):  # type: ignore[misc]
+    """A learning rate that falls to 0 along a line."""
+
+    steps: int
+    """Steps of the optimizer."""
+
+    @staticmethod
+    def get_type() -> str:
+        """Returns its name in the config that d3rlpy saves."""
+        return 'line'
+
+    def create(self, optim: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
+        """Returns the schedule of an optimizer."""
+        return torch.optim.lr_scheduler.LambdaLR(optim, lambda step: max(0.0, 1 - step / self.steps))
+
+
+def learner(case: dict[str, Any], updates: int, dims: int) -> Any:
+    """Returns the learner of a case, for actions of some dimensions between -scale and scale; of none: discrete ones."""
     arguments: dict[str, Any] = dict(case['theirs'])
+    if case['decays']:
+        kind = getattr(d3rlpy.algos, f'{case["peer"]}Config')
+        steps = {'critic': updates, 'actor': updates // getattr(kind, 'update_actor_interval', 1)}
+        for network, number in steps.items():
+            line = Line(number)
+            arguments[f'{network}_optim_factory'] = d3rlpy.optimizers.AdamFactory(lr_scheduler_factory=line)
     for name in case['encoders']:
         arguments[name] = Widths(case['widths'], use_layer_norm=name in case['layer_norm'])
     if case['normalize_obs']:
         arguments['observation_scaler'] = d3rlpy.preprocessing.StandardObservationScaler()
-    if scale:
-        bounds = {'minimum': [-scale], 'maximum': [scale]}
+    if dims:
+        bounds = {'minimum': [-case['scale']] * dims, 'maximum': [case['scale']] * dims}
         arguments['action_scaler'] = d3rlpy.preprocessing.MinMaxActionScaler(**bounds)
     return getattr(d3rlpy.algos, f'{case["peer"]}Config')(**arguments).create(device=False)
 
@@ -46,7 +70,7 @@ def main() -> None:
         data['terminated'].astype(np.float32),
         data['truncated'].astype(np.float32),
     )
-    algorithm = learner(case, 0.0 if is_discrete else case['scale'])
+    algorithm = learner(case, int(updates), 0 if is_discrete else data['action'].shape[1])
     start = time.process_time()
     algorithm.fit(
         dataset,
