@@ -169,6 +169,7 @@ def test_a_seed_that_diverges_fails_alone(stacked: list[int], cwd: Path) -> None
     'words',
     [
         (*RUNS['dqn'], 'policy.compile=true'),
+        (*RUNS['dqn'], 'policy.precision=bf16'),
         (*RUNS['dqn'], 'policy.learn.nan_policy=skip'),
         (*RUNS['dqn'], 'policy.model.noisy=true'),
         (*RUNS['ppo'], 'policy.model.core=gru', 'policy.learn.unroll_len=8'),
@@ -176,7 +177,7 @@ def test_a_seed_that_diverges_fails_alone(stacked: list[int], cwd: Path) -> None
         (*SAC, 'policy.type=crossq'),
         (*RUNS['dqn'], 'policy.eval.evaluator.backend=ray'),
     ],
-    ids=['compile', 'skip', 'noisy', 'core', 'own_step', 'why_alone', 'backend'],
+    ids=['compile', 'precision', 'skip', 'noisy', 'core', 'own_step', 'why_alone', 'backend'],
 )
 def test_what_cannot_be_stacked_is_refused_with_what_to_do_instead(words: tuple[str, ...]) -> None:
     with raises(ConfigError):

@@ -47,6 +47,7 @@ def check_stacked(policy: type[Any], cfg: Any) -> ConfigError | None:
     switches = {
         'compile': (cfg.compile, False, 'compiled losses are of one seed'),
         'cuda_graph': (cfg.cuda_graph, False, 'a CUDA graph is of one seed'),
+        'precision': (cfg.precision, cfg.precision.replace('bf16', 'fp32'), 'losses are computed in float32'),
         'learn.num_learners': (cfg.learn.num_learners, 1, 'learners share the updates of one seed'),
         'learn.nan_policy': (cfg.learn.nan_policy, 'raise', 'an update that is not finite ends its seed'),
         'model.noisy': (cfg.model.get('noisy', False), False, 'layers draw the noise of one seed'),
@@ -54,10 +55,8 @@ def check_stacked(policy: type[Any], cfg: Any) -> ConfigError | None:
     }
     for name, (got, expected, reason) in switches.items():
         if got != expected:
-            message = f'seeds cannot be stacked: {reason}'
-            return ConfigError(
-                message, where=f'policy.{name}', got=got, expected=repr(expected), remedy=LEAVE
-            )
+            where, message = f'policy.{name}', f'seeds cannot be stacked: {reason}'
+            return ConfigError(message, where=where, got=got, expected=repr(expected), remedy=LEAVE)
     if update is None:
         reason = f'{policy.__name__} has no Update (update_class)'
     elif cfg.model.get('core') is not None or policy.is_recurrent:
