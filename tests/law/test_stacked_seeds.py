@@ -12,7 +12,7 @@ import torch
 from error_texts import raises
 from parallel_parts import compiled
 
-from rlframe.errors import ConfigError, NonFiniteError
+from rlframe.errors import ConfigError, EnvError, NonFiniteError
 from rlframe.pipeline import SerialPipeline
 from rlframe.pipeline.stacked_seeds import StackedSeeds, check_seeds
 from rlframe.policy.parts.stacked import StackedUpdate
@@ -23,6 +23,7 @@ PPO = 'cartpole_ppo', 'policy.collect.n_sample=96'
 SAC = 'pendulum_sac', 'policy.random_collect_size=30'
 RUNS = {
     'dqn': ('cartpole_dqn', 'policy.learn.grad_clip_norm=0.5', 'env.n_evaluator_episode=4'),
+    'success': ('bitflip_dqn', 'env.n_evaluator_episode=4'),
     'ppo': (*PPO, 'policy.learn.value_norm=true', 'policy.normalize_obs=true'),
     'a2c': (*PPO, 'policy.type=a2c', 'policy.learn.batch_size=null'),
     'sac': SAC,
@@ -92,7 +93,12 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    'case', ['dqn', *(pytest.param(case, marks=pytest.mark.slow) for case in ('ppo', 'a2c', 'sac', 'td3'))]
+    'case',
+    [
+        'dqn',
+        'success',
+        *(pytest.param(case, marks=pytest.mark.slow) for case in ('ppo', 'a2c', 'sac', 'td3')),
+    ],
 )
 def test_each_seed_equals_its_run_alone(case: str, stacked: list[int], cwd: Path) -> None:
     cfgs = [config(case, seed) for seed in (0, 1, 2)]
@@ -119,6 +125,21 @@ def test_evaluations_that_are_due_together_are_played_in_one_rollout(
         played.clear()
         together([config('dqn', seed, f'env.n_evaluator_episode={episodes}') for seed in (0, 1, 2)])
         assert played == each * (len(played) // len(each))
+
+
+def test_a_seed_whose_evaluation_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch, cwd: Path) -> None:
+    seed_of = InteractionSerialEvaluator.seed_of
+
+    def failing(self: InteractionSerialEvaluator, number: int) -> int:
+        if self._seed == 1:
+            raise EnvError('no such episode')
+        return seed_of(self, number)
+
+    monkeypatch.setattr(InteractionSerialEvaluator, 'seed_of', failing)
+    cfgs = [config('dqn', seed) for seed in (0, 1, 2)]
+    found = together(cfgs)
+    assert list(found.errors) == [1] and isinstance(found.errors[1], EnvError)
+    assert_same(found, alone(cfgs[2]), 2)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import zlib
 from abc import abstractmethod
@@ -395,6 +396,12 @@ class VectorEvalMonitor:
         self._info: list[list[Mapping[str, Any]]] = [[] for _ in range(env_num)]
         self.clips = Clips(n_episode)
         """Pictures of the episodes."""
+
+    def of_envs(self, own: slice) -> VectorEvalMonitor:
+        """Returns the results of some of the envs, without pictures."""
+        found = copy.copy(self)
+        found._quota, found._reward, found._info = self._quota[own], self._reward[own], self._info[own]
+        return found
 
     def is_finished(self) -> bool:
         """Whether every env has reached its quota."""

@@ -19,24 +19,12 @@ class Request(NamedTuple):
     settings: Mapping[str, Any]
     """Further arguments of the policy's ``forward``."""
 
-
-class Share(NamedTuple):
-    """The episodes of one seed of those that were played together."""
-
-    whole: EvaluatedEpisodes
-    number: int
-    """Which of the seeds it is."""
-    episodes: int
-    """Episodes of each."""
-
-    def result(self) -> dict[str, Any]:
-        """Returns the values of every episode, in env order; see ``EvaluatedEpisodes``."""
-        own = slice(self.number * self.episodes, (self.number + 1) * self.episodes)
-        return {name: values[own] for name, values in self.whole.result().items()}
-
-    def warning(self) -> str:
-        """Returns a warning about cut episodes, or an empty string."""
-        return self.whole.warning()
+    def alone(self) -> EvaluatedEpisodes | Exception:
+        """Plays the episodes of this seed alone; returns them, or its error."""
+        try:
+            return self.evaluator.play(self.episodes, False, self.settings)
+        except Exception as error:
+            return error
 
 
 class JointEvaluation:
@@ -44,7 +32,7 @@ class JointEvaluation:
 
     Each seed has its own part of the envs, N, in which the episodes have its seeds and its policy acts: what it gets is what it
     gets alone. Evaluations are played alone if they differ in their options, are filmed, do not share their episodes evenly
-    over the envs, or have a vector env, whose envs cannot wait for each other.
+    over the envs, or have a vector env, whose envs cannot wait for each other, and if the rollout of all fails.
 
     ``make_env`` creates a number of envs for evaluation.
     """
@@ -54,20 +42,24 @@ class JointEvaluation:
         self._env: Any = None
 
     def answer(self, requests: Mapping[int, Request], everyone: Sequence[int]) -> dict[int, Any]:
-        """Returns the episodes of each request: ``EvaluatedEpisodes``, or a ``Share`` of them."""
+        """Returns the ``EvaluatedEpisodes`` of each request, or why they could not be played."""
         given = list(requests.values())
         first = given[0]
         env_num = first.evaluator._env.env_num
         is_alike = all((one.episodes, one.settings) == (first.episodes, first.settings) for one in given)
         if len(given) == 1 or not is_alike or first.episodes % env_num or not first.evaluator._env.can_hold:
-            return {i: one.evaluator.play(one.episodes, False, one.settings) for i, one in requests.items()}
+            return {i: one.alone() for i, one in requests.items()}
         # as many envs as there are seeds now
         if self._env is None or self._env.env_num != env_num * len(given):
             self.close()
             self._env = self._make_env(env_num * len(given))
         joint = _JointEvaluator([one.evaluator for one in given], self._env)
-        whole = joint.play(first.episodes * len(given), False, first.settings)
-        return {i: Share(whole, number, first.episodes) for number, i in enumerate(requests)}
+        try:
+            whole = joint.play(first.episodes * len(given), False, first.settings)
+        except Exception:  # perhaps of one seed
+            self.close()
+            return {i: one.alone() for i, one in requests.items()}
+        return {i: whole.of_envs(slice(k * env_num, (k + 1) * env_num)) for k, i in enumerate(requests)}
 
     def close(self) -> None:
         """Closes the envs."""

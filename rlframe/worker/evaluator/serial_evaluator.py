@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from time import perf_counter
@@ -77,6 +78,13 @@ class EvaluatedEpisodes:
             **(self.monitor.get_episode_info() or {}),
             **{INFO + name: [numbers.get(name, math.nan) for *_, numbers in facts] for name in names},
         }
+
+    def of_envs(self, own: slice) -> EvaluatedEpisodes:
+        """Returns the episodes of some of the envs."""
+        found = copy.copy(self)
+        found.monitor = self.monitor.of_envs(own)
+        found._facts = self._facts[own]
+        return found
 
     def progress(self) -> str:
         """Returns the progress of the evaluation."""
