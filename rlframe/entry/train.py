@@ -211,8 +211,9 @@ def _train_seeds(args: Args) -> int:
     seeds = parse_seeds(args.seeds)
     start = perf_counter()
     named = dict(exp_name=args.exp_name, max_env_step=args.env_step, max_train_iter=args.train_iter)
-    with StopSignal() as stop, SeedDisplay() as display, warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter('always', ConfigWarning)
+    with StopSignal() as stop, SeedDisplay() as display, warnings.catch_warnings():
+        warnings.simplefilter('default', ConfigWarning)  # each text once
+        warnings.showwarning = lambda message, *_: say_warnings([message])
         runs = train_seeds(
             pair,
             seeds,
@@ -225,7 +226,6 @@ def _train_seeds(args: Args) -> int:
             should_stop=lambda: stop.received is not None,
             **named,
         )
-    say_warnings(warning.message for warning in caught)
     for line in last_lines(runs, perf_counter() - start):
         say(line)
     failed = [run for run in runs if run.state == 'failed']

@@ -22,7 +22,7 @@ from rich.console import Console
 from rlframe.app import seeds
 from rlframe.app.seeds import MESSAGE, SeedRun, parse_seeds, train_seeds
 from rlframe.config import compile_config
-from rlframe.display.workers import picture
+from rlframe.display.workers import SeedDisplay, picture
 from rlframe.entry.__main__ import main
 from rlframe.errors import (
     ConfigError,
@@ -194,6 +194,15 @@ def test_command_line_prints_every_seed_the_mean_and_the_failures(
     assert 'mean of the last evaluations: 23.3 over 3 seeds, 95 % interval 10 to 40 (Student' in out
     assert ' plot run1 run2 run4\n' in out and ' compare run1 run2 run4\n' in out
     assert 'rlframe: seed 3 failed: EnvCrashedError: it broke\n' in err
+
+
+def test_warnings_of_a_config_come_once_and_before_training(
+    children: type[FakeChild], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(SeedDisplay, 'show', lambda self, runs: said.append(capsys.readouterr().err))
+    main(['train', '-c', 'cartpole_dqn', '--seeds', '1-2', '--stacked', '--env-step', '16'])
+    assert said[0].count('there will be no update') == 1 and said[0].count('save no time') == 1
 
 
 def test_runs_are_a_table_on_a_terminal_and_a_line_elsewhere() -> None:
