@@ -34,6 +34,7 @@ from rlframe.pipeline import SerialPipeline
 HERE = Path(__file__).parent
 sys.path.append(str(HERE / 'peers'))
 from offline_episodes import returns  # noqa: E402
+from run import program  # noqa: E402
 
 RECORDS = HERE / 'offline_returns.json'
 PEER = HERE / 'peers' / 'w15_offline_returns.py'

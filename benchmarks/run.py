@@ -13,6 +13,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,12 @@ ONE_THREAD = dict.fromkeys(('OMP_NUM_THREADS', 'MKL_NUM_THREADS', 'OPENBLAS_NUM_
 
 Skipped = dict[str, dict[str, str]]
 """Case to peer to the reason why it did not run."""
+
+
+def program(path: str | None) -> None:
+    """Ends this command if an argument names no program, before anything is measured."""
+    if path is not None and shutil.which(path) is None:
+        sys.exit(f'there is no program {path}')
 
 
 class SideError(RuntimeError):
@@ -57,6 +64,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.repeats < 1:
         parser.error(f'--repeats must be >= 1, got {args.repeats}')
+    for path in (args.ding_python, args.torchrl_python, args.sb3_python):
+        program(path)
     return args
 
 

@@ -7,6 +7,7 @@ Each command runs in a process of its own with one torch thread, so that its CPU
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
 import subprocess
@@ -36,8 +37,13 @@ def seconds(*words: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def main(names: list[str]) -> None:
+def main() -> None:
     """Prints a line for each case and kind of envs."""
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('cases', nargs='*', metavar='CASE', help=f'of {", ".join(CASES)}; by default, all')
+    names = parser.parse_args().cases
+    if unknown := [name for name in names if name not in CASES]:
+        parser.error(f'no case {unknown[0]!r}; there are {", ".join(CASES)}')
     for name in names or CASES:
         config, steps = CASES[name]
         for manager in MANAGERS:
@@ -52,4 +58,4 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == '__main__':
-    main(sys.argv[1:])
+    main()

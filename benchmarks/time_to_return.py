@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 from report import OWN, number
 from return_pairs import PAIRS, ZOO, Pair
-from run import ONE_THREAD, cpu_model, progress
+from run import ONE_THREAD, cpu_model, program, progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -204,9 +204,11 @@ def page(records: Sequence[Record]) -> str:
 
 
 class Results:
-    """The finished runs, on disk after each."""
+    """The finished runs, on disk after each; a report needs some."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, is_report: bool = False) -> None:
+        if is_report and not path.exists():
+            sys.exit(f'--results: there is no file {path} to report on')
         self._path, self._lock = path, Lock()
         self.records: list[Record] = json.loads(path.read_text(encoding='utf-8')) if path.exists() else []
 
@@ -308,7 +310,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
-    results = Results(args.results)
+    program(args.peer_python)
+    program(args.sbx_python)
+    results = Results(args.results, args.report)
     if not args.report:
         try:
             measure(results, [pair for pair in PAIRS if pair.name in args.configs], args)

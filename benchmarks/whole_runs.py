@@ -286,9 +286,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         steps, score = (train_ours if side == OWN else train_theirs)(row, int(seed))
         print(json.dumps({'peer': side, 'env_steps': steps, 'return': score}))
         return
+    from run import program
     from time_to_return import Results
 
-    results = Results(args.results)
+    program(args.peer_python)
+    results = Results(args.results, args.report)
     jobs = [
         (row, seed, side) for seed in args.seeds for row in ROWS if row.name in args.rows for side in SIDES
     ]

@@ -135,3 +135,29 @@ def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(tmp_path):
         assert 0 < result['low'] <= result['median'] <= result['high'], (cell, result)
     assert '| r2d2' not in (tmp_path / 'gpu.md').read_text(encoding='utf-8')
     assert 'done in ' in answer.stdout.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ('script', 'words', 'text'),
+    [
+        (
+            'time_to_return',
+            ['--report', '--results', 'no.json', '--page', 'page.md'],
+            'there is no file no.json',
+        ),
+        ('time_to_return', ['--peer-python', '/no/python'], 'there is no program /no/python'),
+        ('whole_runs', ['--report', '--results', 'no.json'], 'there is no file no.json'),
+        ('whole_runs', ['--peer-python', '/no/python'], 'there is no program /no/python'),
+        ('run', ['--sb3-python', '/no/python'], 'there is no program /no/python'),
+        ('stacked_seeds', ['dqm'], "no case 'dqm'; there are dqn, ppo, sac"),
+    ],
+)
+def test_mistakes_of_a_command_end_it_before_anything_is_measured_or_written(
+    script, words, text, cwd, monkeypatch, capsys
+):
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setattr(sys, 'argv', [script, *words])
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(script).main()
+    assert text in f'{ended.value.code} {capsys.readouterr().err}'
+    assert not (cwd / 'page.md').exists()
