@@ -335,6 +335,7 @@ class EnvPoolManager(IEnvManager):
         if self._episodes.are_at_start():
             return self._all[:0]
         self.reset()
+        self.unsaved = dict.fromkeys(range(self.env_num), 'EnvPool has neither of the two')
         return self._all
 
     def state_dict(self) -> dict[str, Any]:
@@ -342,6 +343,7 @@ class EnvPoolManager(IEnvManager):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> IntArray:
         self.launch()
+        self.unsaved = {}
         self._episodes.load_state_dict(state)
         if not self._episodes.are_at_start():
             self.reset()

@@ -163,14 +163,17 @@ def test_nothing_is_waited_for_that_would_never_come(make: Any) -> None:
 
 
 @pytest.mark.parametrize('batch_size', [None, 2])
-def test_a_checkpoint_begins_all_envs_anew_in_both_runs(make: Any, batch_size: int | None) -> None:
+def test_a_checkpoint_begins_all_envs_anew_in_both_runs(
+    make: Any, batch_size: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
     manager, other = make(3, batch_size=batch_size), make(3, batch_size=batch_size)
     collectors = [SampleSerialCollector({}, each, Swinging().collect_mode) for each in (manager, other)]
     collectors[0].collect(20)
     collectors[0].settle()
+    assert 'would continue their episodes: env 0, 1, 2: EnvPool has neither' in caplog.text
     assert manager.restart_lost().tolist() == [], 'they are at the beginning of an episode already'
     collectors[1].load_state_dict(collectors[0].state_dict())
-    assert collectors[1].discarded == collectors[0].discarded
+    assert collectors[1].discarded == collectors[0].discarded and not collectors[1].unsaved
     rows = [collector.collect(60) for collector in collectors]
     for env in range(3):
         own = [each['obs'][each['env_id'] == env] for each in rows]
