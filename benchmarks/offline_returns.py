@@ -33,8 +33,8 @@ from rlframe.pipeline import SerialPipeline
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE / 'peers'))
+from arguments import program  # noqa: E402
 from offline_episodes import returns  # noqa: E402
-from run import program  # noqa: E402
 
 RECORDS = HERE / 'offline_returns.json'
 PEER = HERE / 'peers' / 'w15_offline_returns.py'
@@ -325,7 +325,10 @@ def main() -> None:
     )
     parser.add_argument('names', nargs='+', metavar='NAME', help='policies, or beginnings of names of data')
     parser.add_argument(
-        '--peer-python', metavar='PYTHON', help='interpreter that has d3rlpy; without it rlframe learns alone'
+        '--peer-python',
+        type=program,
+        metavar='PYTHON',
+        help='interpreter that has d3rlpy; without it rlframe learns alone',
     )
     parser.add_argument('--data', type=Path, default=HERE.parent / 'data', help='folder of the data sets')
     parser.add_argument('--seeds', default='0-4')

@@ -13,7 +13,6 @@ import json
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from arguments import program
 from cases import CASES, DISTRIBUTIONS, WORKLOADS, Case
 from report import OWN, Record, Run, markdown, rich_table, rows, with_run
 from rich.console import Console
@@ -36,12 +36,6 @@ Skipped = dict[str, dict[str, str]]
 """Case to peer to the reason why it did not run."""
 
 
-def program(path: str | None) -> None:
-    """Ends this command if an argument names no program, before anything is measured."""
-    if path is not None and shutil.which(path) is None:
-        sys.exit(f'there is no program {path}')
-
-
 class SideError(RuntimeError):
     """A side ended without a result."""
 
@@ -52,10 +46,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--repeats', type=int, default=3, help='rounds of each case')
     names = sorted({peer for case in CASES for peer in case.peers})
     parser.add_argument('--peers', nargs='+', choices=names, default=names, help='only these')
-    parser.add_argument('--ding-python', help='interpreter that has DI-engine, where this one has not')
-    parser.add_argument('--torchrl-python', help='interpreter that has TorchRL, where this one has not')
     parser.add_argument(
-        '--sb3-python', help='interpreter that has SB3 and sb3-contrib, where this one has not'
+        '--ding-python', type=program, help='interpreter that has DI-engine, where this one has not'
+    )
+    parser.add_argument(
+        '--torchrl-python', type=program, help='interpreter that has TorchRL, where this one has not'
+    )
+    parser.add_argument(
+        '--sb3-python', type=program, help='interpreter that has SB3 and sb3-contrib, where this one has not'
     )
     parser.add_argument(
         '--quick', action='store_true', help='tiny sizes, no file written: shows that it runs'
@@ -64,8 +62,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args = parser.parse_args(arguments)
     if args.repeats < 1:
         parser.error(f'--repeats must be >= 1, got {args.repeats}')
-    for path in (args.ding_python, args.torchrl_python, args.sb3_python):
-        program(path)
     return args
 
 

@@ -24,9 +24,10 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from arguments import program
 from report import OWN, number
 from return_pairs import PAIRS, ZOO, Pair
-from run import ONE_THREAD, cpu_model, program, progress
+from run import ONE_THREAD, cpu_model, progress
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
@@ -299,8 +300,12 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--jobs', type=int, default=1, choices=(1, 2), help='runs at the same time')
-    parser.add_argument('--peer-python', default=sys.executable, help='interpreter that has SB3')
-    parser.add_argument('--sbx-python', help='interpreter that has sbx; by default, it is left out')
+    parser.add_argument(
+        '--peer-python', type=program, default=sys.executable, help='interpreter that has SB3'
+    )
+    parser.add_argument(
+        '--sbx-python', type=program, help='interpreter that has sbx; by default, it is left out'
+    )
     parser.add_argument('--results', type=Path, default=HERE / 'time_to_return.json', help='file of records')
     parser.add_argument('--page', type=Path, default=PAGE, help='file of the report')
     parser.add_argument('--env-step', type=int, help='smaller budget for all runs: shows that it runs')
@@ -310,8 +315,6 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     args = parse(arguments)
-    program(args.peer_python)
-    program(args.sbx_python)
     results = Results(args.results, args.report)
     if not args.report:
         try:

@@ -23,6 +23,7 @@ import numpy as np
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE / 'peers'))
+from arguments import program  # noqa: E402
 from until_return import mean_return  # noqa: E402
 
 if TYPE_CHECKING:
@@ -272,7 +273,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         '--rows', nargs='+', choices=names, default=names, metavar='POLICY:ENV', help='only these'
     )
     parser.add_argument('--seeds', nargs='+', type=int, default=list(range(10)))
-    parser.add_argument('--peer-python', default=sys.executable, help='interpreter that has SB3')
+    parser.add_argument(
+        '--peer-python', type=program, default=sys.executable, help='interpreter that has SB3'
+    )
     parser.add_argument('--results', type=Path, default=HERE / 'whole_runs.json', help='file of records')
     parser.add_argument('--report', action='store_true', help='train nothing, write the table')
     parser.add_argument('--one', nargs=3, metavar=('ROW', 'SEED', 'SIDE'), help=argparse.SUPPRESS)
@@ -286,10 +289,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         steps, score = (train_ours if side == OWN else train_theirs)(row, int(seed))
         print(json.dumps({'peer': side, 'env_steps': steps, 'return': score}))
         return
-    from run import program
     from time_to_return import Results
 
-    program(args.peer_python)
     results = Results(args.results, args.report)
     jobs = [
         (row, seed, side) for seed in args.seeds for row in ROWS if row.name in args.rows for side in SIDES

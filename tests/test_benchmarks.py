@@ -149,6 +149,7 @@ def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(tmp_path):
         ('whole_runs', ['--report', '--results', 'no.json'], 'there is no file no.json'),
         ('whole_runs', ['--peer-python', '/no/python'], 'there is no program /no/python'),
         ('run', ['--sb3-python', '/no/python'], 'there is no program /no/python'),
+        ('offline_returns', ['iql', '--peer-python', '/no/python'], 'there is no program /no/python'),
         ('stacked_seeds', ['dqm'], "no case 'dqm'; there are dqn, ppo, sac"),
     ],
 )
