@@ -266,8 +266,8 @@ def canonical(part: Batch, first: int = 0) -> Batch:
         if name in columns:
             columns[name] = _one_a_row(columns[name], name, len(part), first)
     if 'done' in columns:  # all that DI-engine's files say
-        columns.setdefault('terminated', columns['done'])
-        del columns['done']
+        done = columns.pop('done')
+        columns.setdefault('terminated', done & ~columns.get('truncated', np.zeros_like(done)))
     if len(ENDS & columns.keys()) == 1:
         columns |= {name: np.zeros(len(part), np.bool_) for name in ENDS if name not in columns}
     for name in ('obs', 'action'):

@@ -205,6 +205,14 @@ def test_a_file_of_ding_is_read(tmp_path: Path) -> None:
     assert batch['action'].shape == (15,) and batch['terminated'].sum() == 5 and not batch['truncated'].any()
 
 
+def test_done_of_a_row_that_is_truncated_is_no_terminal_state(tmp_path: Path) -> None:
+    done, cut = np.array([0, 1, 0, 1]), np.array([0, 0, 0, 1])
+    rows = {'obs': np.zeros((4, 2)), 'action': np.zeros(4, int), 'reward': np.ones(4)}
+    np.savez(tmp_path / 'x.npz', **rows, dones=done, timeouts=cut)
+    read = read_recording(tmp_path / 'x.npz').columns
+    assert read['terminated'][:].tolist() == [False, True, False] and read['truncated'][2]
+
+
 # sources
 
 
