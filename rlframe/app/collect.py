@@ -130,6 +130,8 @@ def collect(
     check_target(Path(request.out), request.format)
     if not 0 <= request.seed < 2**32:
         raise ConfigError('bad value', where='--seed', got=request.seed, expected='an int in [0, 4294967296)')
+    if request.eps is not None and not 0 <= request.eps <= 1:
+        raise ConfigError('bad value', where='--eps', got=request.eps, expected='a number in [0, 1]')
     set_seed(request.seed)
     behaviour = _random(env, request) if source is None else _trained(open_checkpoint(source), request)
     factory = build.make_factory(behaviour.cfg)

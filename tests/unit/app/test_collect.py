@@ -94,6 +94,14 @@ def test_the_replay_buffer_is_written_as_episodes_with_actions_of_the_env(
         collect_replay(run.folder / 'ckpt' / 'best', CollectRequest(1, str(tmp_path / 'x.npz')))
 
 
+@pytest.mark.parametrize('eps', [-0.1, 2.0, float('nan')])
+def test_a_share_of_random_actions_that_is_none_is_refused(
+    run: rlframe.Run, eps: float, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match='--eps'):
+        collect(run.folder, CollectRequest(10, str(tmp_path / 'x.npz'), explore=True, eps=eps))
+
+
 def test_interrupted_collection_keeps_whole_episodes(cwd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ['collect', '--random', '--env', 'CartPole-v1', '-n', '1e9', '--out', 'data.npz', '--json']
 
