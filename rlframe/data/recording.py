@@ -35,6 +35,8 @@ NAMES = {
 }
 """Names of columns elsewhere (D4RL, Minari, DI-engine), and ours."""
 KNOWN = (*STEP, 'done', 'episode')
+NO_NUMBERS = 'UScOmM'
+"""Kinds of columns that are not read: text, complex numbers, objects and times."""
 FACTS = 'rlframe'
 """Name under which a file has its facts, as JSON."""
 
@@ -183,15 +185,15 @@ def spec_of_data(recording: Recording) -> EnvSpec:
     spaces = gymnasium.spaces
     columns = {name: recording.columns[name][:] for name in ('obs', 'action')}
     action = columns['action']
-    if action.dtype.kind in 'iu' and action[0].size == 1:
+    if action.dtype.kind in 'biu' and action[0].size == 1:
         space: Any = spaces.Discrete(int(action.max()) + 1)
-    elif action.dtype.kind in 'iu':
+    elif action.dtype.kind in 'biu':
         space = spaces.MultiDiscrete((action.max(0) + 1).astype(np.int64))
     else:
         bound = np.float32(max(1.0, float(np.abs(action).max())))
         space = spaces.Box(-bound, bound, action.shape[1:], np.float32)
     obs = columns['obs']
-    low, high = (0, 255) if obs.dtype == np.uint8 else (-np.inf, np.inf)
+    low, high = (-np.inf, np.inf) if obs.dtype.kind not in 'bu' else (0, int(~obs.dtype.type(0)))
     return EnvSpec(spaces.Box(low, high, obs.shape[1:], obs.dtype.type), space, name='the recorded env')
 
 
@@ -236,7 +238,9 @@ def is_canonical(columns: Columns) -> bool:
     """Whether columns have our names and types, so that nothing is converted."""
     kinds = {'reward': np.dtype(np.float32), 'terminated': np.dtype(bool), 'truncated': np.dtype(bool)}
     has_all = {*STEP, 'episode'} <= columns.keys() or not {'reward', 'next_obs', 'done'} & columns.keys()
-    if NAMES.keys() & columns.keys() or any(column.dtype.kind in 'USOmM' for column in columns.values()):
+    if NAMES.keys() & columns.keys():
+        return False
+    if any(each.dtype.kind in NO_NUMBERS or not each.dtype.isnative for each in columns.values()):
         return False
     return has_all and all(columns[n].dtype == kinds.get(n, columns[n].dtype) for n in columns)
 
@@ -258,10 +262,12 @@ def canonical(part: Batch, first: int = 0) -> Batch:
     """
     columns: dict[str, Any] = {NAMES.get(name, name): column for name, column in part.items()}
     for name, column in columns.items():
-        if column.dtype.hasobject or column.dtype.kind in 'USOmM':
+        if column.dtype.hasobject or column.dtype.kind in NO_NUMBERS:
             raise ValueError(
-                f'the column {name} holds {column.dtype}, not numbers; columns of objects are not read'
+                f'the column {name} holds {column.dtype}, not real numbers; columns of objects are not read'
             )
+        if not column.dtype.isnative:
+            columns[name] = column.astype(column.dtype.newbyteorder('='))
     for name in ('reward', 'done', *ENDS, 'episode'):
         if name in columns:
             columns[name] = _one_a_row(columns[name], name, len(part), first)

@@ -14,9 +14,9 @@ from rlframe.data import Batch, EnvSpec
 from rlframe.data.data_checks import check_spec
 from rlframe.data.dataset import Selection, check_source, open_data
 from rlframe.data.formats import FORMATS, check_target, read_recording, write_recording
-from rlframe.data.observation import laid_out, obs_dtype
+from rlframe.data.observation import bounds_of, laid_out, obs_dtype
 from rlframe.data.recorder import EpisodeRecorder
-from rlframe.data.recording import Recording, facts_of_spec
+from rlframe.data.recording import Recording, facts_of_spec, spec_of_data
 from rlframe.data.sources import BlockSource
 from rlframe.errors import ConfigError
 
@@ -302,7 +302,8 @@ def spoilt(folder: Path, **columns: Any) -> Path:
         ),
         ({'reward': np.zeros((15, 2))}, 'reward has the shape .*one number a row'),
         ({'action': np.array([None] * 15)}, 'the column action .*Python objects'),
-        ({'action': np.array(['a'] * 15)}, 'the column action holds <U1, not numbers'),
+        ({'action': np.array(['a'] * 15)}, 'the column action holds <U1, not real numbers'),
+        ({'obs': np.zeros((15, 2), complex)}, 'the column obs holds complex128, not real numbers'),
     ],
 )
 @pytest.mark.parametrize('memory', [1.0, ON_DISK])
@@ -315,6 +316,24 @@ def test_spoilt_data_are_named_by_row_and_column(
         source = open_data(str(path), 'x', Selection(memory=memory))
         check_source(source, spec, 'x')
         source.check_ends(spec, 'x')
+
+
+@pytest.mark.parametrize('memory', [1.0, ON_DISK])
+def test_numbers_of_the_other_byte_order_are_read(memory: float, tmp_path: Path) -> None:
+    given = read_recording(written('npz', tmp_path)).columns
+    found = read_recording(spoilt(tmp_path, obs=given['obs'][:].astype('>f8')), limit=memory).columns['obs']
+    assert found.dtype.isnative
+    np.testing.assert_array_equal(found[:], given['obs'][:])
+
+
+@pytest.mark.parametrize(
+    ('dtype', 'high'), [('bool', 1), ('uint8', 255), ('uint16', 65535), ('int64', 65535)]
+)
+def test_flags_and_integers_have_a_space(dtype: str, high: float) -> None:
+    columns = {'obs': np.zeros((3, 2), dtype), 'action': np.array([True, False, True])}
+    spec = spec_of_data(Recording(columns, {}, 'x', 'npz'))
+    assert spec.action_space == spaces.Discrete(2)
+    assert spec.observation_space.dtype == dtype and (bounds_of(spec.observation_space)[1] >= high).all()
 
 
 def test_of_several_data_the_spoilt_one_is_named(tmp_path: Path) -> None:
