@@ -146,7 +146,8 @@ def _chosen(recording: Recording, where: str, selection: Selection) -> IntArray:
     kept = split(episodes, selection.held_out, selection.is_held_out)
     if selection.top < 1 and not selection.is_held_out:
         if np.isnan(episodes.return_).any():
-            raise ConfigError('episodes cannot be chosen by return: the data have no rewards', where=where)
+            message = 'episodes cannot be chosen by return: some have rewards that are missing or not finite'
+            raise ConfigError(message, where=where, remedy='rlframe data shows the first row.')
         count = int(np.ceil(round(selection.top * len(kept), 6)))
         best = np.argsort(-episodes.return_[kept], kind='stable')[:count]
         kept = np.sort(kept[best])

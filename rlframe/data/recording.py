@@ -49,7 +49,7 @@ class Episodes(NamedTuple):
     length: IntArray
     """Env steps, [E]."""
     return_: FloatArray
-    """Sum of the rewards, float64 [E]; NaN without rewards."""
+    """Sum of the rewards, float64 [E]; NaN if one is missing or not finite."""
     terminated: BoolArray
     """Whether the last step ended in a terminal state, [E]."""
     truncated: BoolArray
@@ -90,23 +90,25 @@ class Recording:
         names = [name for name in ('reward', *ENDS, 'episode') if name in self.columns]
         if not {*ENDS, 'episode'} & {*names}:
             return _episodes(np.array([len(self)]), np.array([np.nan]), self.columns)
-        ends, totals = [], []  # rows before the end of each episode, and the sum of their rewards
-        total = 0.0
+        ends, totals = [], []  # rows before each end; sum of their rewards, and how many of these are bad
+        total: Any = 0.0
         start = 0
         last: int | None = None
         for block in blocks({name: self.columns[name] for name in names}):
             at = _ends(block, last)
             reward = block['reward'].astype(np.float64) if 'reward' in block else np.full(len(block), np.nan)
-            sums = total + np.concatenate([[0.0], np.cumsum(reward)])
+            is_bad = ~np.isfinite(reward)
+            sums = total + np.pad(np.cumsum([np.where(is_bad, 0, reward), is_bad], 1), ((0, 0), (1, 0)))
             ends.append(start + at)
-            totals.append(sums[at])
-            total = float(sums[-1])
+            totals.append(sums[:, at])
+            total = sums[:, -1:]
             start += len(block)
             last = int(block['episode'][-1]) if 'episode' in block else None
         if not ends[-1].size or ends[-1][-1] != start:  # the last episode has no mark behind it
             ends.append(np.array([start]))
-            totals.append(np.array([total]))
-        return _episodes(np.concatenate(ends), np.diff(np.concatenate(totals), prepend=0.0), self.columns)
+            totals.append(total)
+        return_, bad = np.diff(np.concatenate(totals, axis=1), prepend=0.0)
+        return _episodes(np.concatenate(ends), np.where(bad > 0, np.nan, return_), self.columns)
 
     def digest(self) -> str:
         """Returns the SHA-256 of the arrays: of each column's name, type, shape and bytes."""

@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
+from rlframe.data.columns import blocks
 from rlframe.data.data_checks import check_spec
 from rlframe.data.dataset import Selection, check_source, open_data
 from rlframe.data.formats import FORMATS, check_target, read_recording, write_recording
@@ -268,6 +269,17 @@ def test_the_best_episodes_are_chosen_and_some_kept_apart(memory: float, tmp_pat
     learned, kept_apart = episodes(held_out=0.25), episodes(held_out=0.25, is_held_out=True)
     assert len(kept_apart) == 5 and learned | kept_apart == {*range(20)} and not learned & kept_apart
     assert episodes(top=0.2, held_out=0.25) == {*sorted(learned)[-3:]}
+
+
+def test_a_reward_that_is_not_finite_spoils_only_its_own_episode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr('rlframe.data.recording.blocks', lambda columns: blocks(columns, 4))
+    given = recording((3, 6, 2, 4))
+    given.columns['reward'][:] = np.where(np.arange(15) == 4, np.nan, 2)
+    np.testing.assert_array_equal(given.episodes().return_, [6, np.nan, 4, 8])
+    with pytest.raises(ConfigError, match='not finite'):
+        open_data(given, 'x', Selection(top=0.5))
 
 
 # what is refused
