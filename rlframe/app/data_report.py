@@ -208,8 +208,10 @@ def _ends(recording: Recording, episodes: Episodes, spec: EnvSpec | None) -> lis
 
 def _broken(recording: Recording) -> list[Problem]:
     """Returns rows whose next observation is not the observation of the next row."""
-    if not {'next_obs', 'episode'} <= recording.columns.keys():
+    if not {'next_obs', 'episode'} <= recording.columns.keys() or len(recording) < 2:
         return []
+    if recording.columns['obs'].shape != recording.columns['next_obs'].shape:
+        return [_problem('next_obs', None, len(recording), 'a row has another shape than one of obs')]
     names = ('obs', 'next_obs', 'episode')
     count = 0
     first: int | None = None

@@ -70,14 +70,16 @@ class StoredColumn:
             if self.dtype.hasobject:
                 raise ValueError('it holds Python objects')
             if is_fortran and len(self.shape) > 1:
-                raise ValueError('its rows are not contiguous (Fortran order)')
+                raise ValueError(
+                    'its rows are not contiguous (Fortran order): save np.ascontiguousarray of it'
+                )
             self._row_nbytes = row_nbytes({'': self})
             if self._offset + len(self) * self._row_nbytes > os.fstat(file.fileno()).st_size:
                 raise ValueError('the file ends before its last row')
             self._descriptor = os.dup(file.fileno())
 
     def __len__(self) -> int:
-        return self.shape[0]
+        return self.shape[0] if self.shape else 1
 
     def __getitem__(self, rows: slice) -> Array:
         start, stop, step = rows.indices(len(self))

@@ -101,6 +101,15 @@ def test_problems_name_the_column_and_the_first_row(
     assert [(c, r) for c, r, text in problems(path, None) if words in text] == [(column, row)]
 
 
+def test_one_row_and_next_observations_of_another_shape_are_described(
+    pendulum: Recording, tmp_path: Path
+) -> None:
+    one = changed(pendulum, tmp_path, **{name: column[:1] for name, column in pendulum.columns.items()})
+    assert inspect_data(one)['rows'] == 1
+    found = problems(changed(pendulum, tmp_path, next_obs=pendulum.columns['next_obs'][:, :2]), None)
+    assert found == [('next_obs', None, 'a row has another shape than one of obs')]
+
+
 def test_time_limits_that_are_marked_as_terminal_are_noticed(pendulum: Recording, tmp_path: Path) -> None:
     flags = {'terminated': pendulum.columns['truncated'][:], 'truncated': np.zeros(len(pendulum), bool)}
     path = changed(pendulum, tmp_path, **flags)

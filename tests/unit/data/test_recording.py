@@ -282,6 +282,11 @@ def test_a_reward_that_is_not_finite_spoils_only_its_own_episode(
         open_data(given, 'x', Selection(top=0.5))
 
 
+def test_a_single_number_in_an_archive_is_no_column(tmp_path: Path) -> None:
+    path = spoilt(tmp_path, gamma=np.float32(0.99))
+    assert 'gamma' not in read_recording(path).columns
+
+
 # what is refused
 
 
