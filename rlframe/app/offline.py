@@ -78,7 +78,7 @@ def data_config(
     section, spec = _env_of(recording, env, trust)
     kind = POLICY_REGISTRY.get(name)
     if hasattr(kind, 'supported_actions'):
-        check_fit(kind, spec)
+        check_fit(kind, spec, offline_policies())
     has_env = section['type'] != 'recorded'
     budget = max_train_iter or UPDATES
     evaluator: dict[str, Any] = {'eval_freq': max(budget // EVALUATIONS, 1)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from easydict import EasyDict
@@ -60,8 +61,8 @@ def fitting(spec: EnvSpec) -> list[str]:
     return [name for name in POLICY_REGISTRY.names() if not misfit(POLICY_REGISTRY.get(name), spec)]
 
 
-def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
-    """Checks that a policy can act in an env.
+def check_fit(policy: type[Policy], spec: EnvSpec, among: Sequence[str] | None = None) -> None:
+    """Checks that a policy can act in an env; ``among`` are the policies that the error may propose, None: all.
 
     Raises:
         IncompatibleError: If it cannot; with the spaces of policy and env, and the policies that fit.
@@ -71,7 +72,7 @@ def check_fit(policy: type[Policy], spec: EnvSpec) -> None:
         return
     serves = f'{policy.supported_actions}. Observations: {policy.supported_observations}'
     masks = 'obeyed' if policy.supports_action_mask else 'not obeyed'
-    names = fitting(spec)
+    names = [name for name in fitting(spec) if among is None or name in among]
     fits = f'Policies that fit: {", ".join(names)}' if names else 'No registered policy fits'
     raise IncompatibleError(
         f'{policy.__name__} cannot act in {spec.name}: {what}',

@@ -21,7 +21,7 @@ from rlframe.data.episodes import ordered_columns, returns_to_go
 from rlframe.data.formats import read_recording, write_recording
 from rlframe.data.sources import RowSource
 from rlframe.entry.__main__ import main
-from rlframe.errors import ConfigError, UnsafeCheckpointError
+from rlframe.errors import ConfigError, IncompatibleError, UnsafeCheckpointError
 from rlframe.pipeline.given_data import check_data
 
 
@@ -173,6 +173,11 @@ def test_several_data_are_one_for_every_policy(policy: str, data: str, cwd: Path
     small = {'env.n_evaluator_episode': 1, 'env.evaluator_env_num': 1, 'policy.eval.evaluator.eval_freq': 2}
     run = rlframe.train(pair, folder='run', overrides=small, max_train_iter=3, progress=False)
     assert run.progress.train_iter == 3
+
+
+def test_policies_that_fit_data_are_those_that_learn_from_them(data: str) -> None:
+    with pytest.raises(IncompatibleError, match='Policies that fit: bc, discrete_bcq, discrete_cql, dt'):
+        data_config(data, 'iql')
 
 
 def test_data_in_a_row_have_episodes_of_their_own(data: str) -> None:
