@@ -44,7 +44,7 @@ class RecordedEnvFactory(EnvFactory):
         raise EnvError(
             f'{self.cfg.env_id} is recorded data, not an env to play in',
             where='env.env_id',
-            remedy="Score the policy on data (evaluator.type='metric'), or name an env that can be created.",
+            remedy="Score the policy on data (evaluator.type='metric'), or name an env: env.type=gym env.env_id=ID.",
         )
 
     @property
