@@ -305,7 +305,7 @@ def _beside(path: Path) -> str:
 
 
 @contextmanager
-def readable(path: Path, name: str, where: str) -> Iterator[None]:
+def readable(path: Path, name: str, where: str, done: str = 'read') -> Iterator[None]:
     """Turns the errors of a library that reads or writes a format into ours.
 
     Raises:
@@ -324,7 +324,7 @@ def readable(path: Path, name: str, where: str) -> Iterator[None]:
         ) from error
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zipfile.BadZipFile) as error:
         raise ConfigError(
-            f'{path} cannot be read as {name}: {error}',
+            f'{path} cannot be {done} as {name}: {error}',
             where=where,
             remedy='Arrays of objects, which are pickles, are not read.'
             if 'object' in str(error).lower()
@@ -336,10 +336,10 @@ def check_target(path: Path, format_: str | None, where: str = '--out') -> None:
     """Checks that data can be written to a path, before anything is recorded.
 
     Raises:
-        ConfigError: If it exists, or the format is unknown or only read.
+        ConfigError: If it exists, nothing can be written there, or the format is unknown or only read.
         MissingDependencyError: If a package is missing.
     """
-    name = format_of(path, format_)
+    name = _named(path, where) if format_ is None else format_of(path, format_)
     if FORMATS[name].write is None:
         raise ConfigError(f'{name} is only read', where=where, got=name, expected='minari, npz or parquet')
     if name != format_of(path):
@@ -355,9 +355,11 @@ def check_target(path: Path, format_: str | None, where: str = '--out') -> None:
         raise ConfigError(
             f'{path.absolute()} exists', where=where, remedy='Choose another path, or delete it.'
         )
-    if package := FORMATS[name].package:
-        with readable(path, name, where):
+    with readable(path, name, where, 'written'):
+        if package := FORMATS[name].package:
             importlib.import_module(package)
+        folder = next(each for each in path.absolute().parents if each.exists())
+        tempfile.TemporaryFile(dir=folder).close()
 
 
 def write_recording(recording: Recording, path: str | Path, format_: str | None = None) -> Path:
@@ -375,7 +377,7 @@ def write_recording(recording: Recording, path: str | Path, format_: str | None 
             f'{name} is only read', where='--format', got=name, expected='minari, npz or parquet'
         )
     facts = {**recording.facts, 'sha256': recording.digest()}
-    with readable(path, name, '--out'):
+    with readable(path, name, '--out', 'written'):
         path.parent.mkdir(parents=True, exist_ok=True)
         write(dataclasses.replace(recording, facts=facts), path)
     return path

@@ -287,6 +287,15 @@ def test_a_single_number_in_an_archive_is_no_column(tmp_path: Path) -> None:
     assert 'gamma' not in read_recording(path).columns
 
 
+def test_a_place_where_nothing_can_be_written_is_refused_before_anything_is_recorded(tmp_path: Path) -> None:
+    (tmp_path / 'file').write_text('')
+    with pytest.raises(ConfigError, match=r'record: .*x\.npz cannot be written as npz'):
+        check_target(tmp_path / 'file' / 'x.npz', None, 'policy.collect.record')
+    with pytest.raises(ConfigError, match=r'record: x\.pkl may hold a pickle'):
+        check_target(Path('x.pkl'), None, 'policy.collect.record')
+    check_target(tmp_path / 'new' / 'x.npz', None)
+
+
 # what is refused
 
 
