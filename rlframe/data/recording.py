@@ -185,8 +185,7 @@ def spec_of_data(recording: Recording) -> EnvSpec:
     if own is not None:
         return own
     spaces = gymnasium.spaces
-    columns = {name: recording.columns[name][:] for name in ('obs', 'action')}
-    action = columns['action']
+    obs, action = recording.columns['obs'], recording.columns['action'][:]
     if action.dtype.kind in 'biu' and action[0].size == 1:
         space: Any = spaces.Discrete(int(action.max()) + 1)
     elif action.dtype.kind in 'biu':
@@ -194,7 +193,6 @@ def spec_of_data(recording: Recording) -> EnvSpec:
     else:
         bound = np.float32(max(1.0, float(np.abs(action).max())))
         space = spaces.Box(-bound, bound, action.shape[1:], np.float32)
-    obs = columns['obs']
     low, high = (-np.inf, np.inf) if obs.dtype.kind not in 'bu' else (0, int(~obs.dtype.type(0)))
     return EnvSpec(spaces.Box(low, high, obs.shape[1:], obs.dtype.type), space, name='the recorded env')
 

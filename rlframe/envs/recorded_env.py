@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from rlframe.data.formats import peek
+from rlframe.data.formats import peek, read_recording
 from rlframe.data.recording import spec_of_data
 from rlframe.data.timestep import EnvSpec
 from rlframe.envs.base_env import EnvConfig, EnvFactory
@@ -51,7 +51,9 @@ class RecordedEnvFactory(EnvFactory):
     def spec(self) -> EnvSpec:
         """The spaces in the data or, if they say none, those that their columns suggest."""
         if 'spec' not in self._known:
-            self._known['spec'] = spec_of_data(peek(self.cfg.env_id, 'env.env_id'))
+            path = self.cfg.env_id
+            own = peek(path, 'env.env_id').spec()
+            self._known['spec'] = own or spec_of_data(read_recording(path, 'env.env_id'))
         return self._known['spec']
 
     @spec.setter

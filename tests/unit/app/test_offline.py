@@ -175,6 +175,17 @@ def test_several_data_are_one_for_every_policy(policy: str, data: str, cwd: Path
     assert run.progress.train_iter == 3
 
 
+def test_spaces_of_data_that_name_no_env_are_those_of_all_rows(
+    cwd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    action = np.repeat([0, 1, 2], 10)
+    np.savez('x.npz', obs=np.zeros((30, 2), np.float32), action=action, terminated=np.arange(30) % 5 == 4)
+    monkeypatch.setattr('rlframe.data.columns.blocks.__defaults__', (10,))
+    main_config, create = data_config('x.npz', 'bc', max_train_iter=1)
+    run = rlframe.train((main_config, create), folder='run', max_train_iter=1, progress=False)
+    assert run.progress.train_iter == 1
+
+
 def test_policies_that_fit_data_are_those_that_learn_from_them(data: str) -> None:
     with pytest.raises(IncompatibleError, match='Policies that fit: bc, discrete_bcq, discrete_cql, dt'):
         data_config(data, 'iql')
