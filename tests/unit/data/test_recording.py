@@ -11,7 +11,6 @@ import pytest
 from gymnasium import spaces
 
 from rlframe.data import Batch, EnvSpec
-from rlframe.data.columns import blocks
 from rlframe.data.data_checks import check_spec
 from rlframe.data.dataset import Selection, check_source, open_data
 from rlframe.data.formats import FORMATS, check_target, read_recording, write_recording
@@ -274,7 +273,7 @@ def test_the_best_episodes_are_chosen_and_some_kept_apart(memory: float, tmp_pat
 def test_a_reward_that_is_not_finite_spoils_only_its_own_episode(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr('rlframe.data.recording.blocks', lambda columns: blocks(columns, 4))
+    monkeypatch.setattr('rlframe.data.columns.BLOCK', 4)
     given = recording((3, 6, 2, 4))
     given.columns['reward'][:] = np.where(np.arange(15) == 4, np.nan, 2)
     np.testing.assert_array_equal(given.episodes().return_, [6, np.nan, 4, 8])
