@@ -47,20 +47,24 @@ class Made(NamedTuple):
     """Whether replay is recorded beside training, as the replay buffer has sums over several steps."""
 
 
+ROBOT = ['medium_replay', 'medium_expert']
+
+
+def _robot(env_id: str, medium: int) -> Made:
+    """Returns how the data sets of a robot are made."""
+    options = [f'env.env_id={env_id}', 'env_manager.type=env_pool', 'env_manager.num_threads=1']
+    return Made('mujoco_crossq', 100_000, medium, options=options, more=ROBOT)
+
+
 RECIPES = {
     'pendulum': Made('pendulum_sac', 5_000, 1_064, 20_000),
     'cartpole': Made('cartpole_dqn', 50_000, 2_504, 20_000),
     'lunarlander': Made(
         'lunarlander_dqn', 100_000, 25_000, 50_000, seed=7, more=['demos'], demos=2_500, is_recorded=True
     ),
-    'hopper': Made(
-        'mujoco_crossq',
-        100_000,
-        85_000,
-        options=['env.env_id=Hopper-v4', 'env_manager.type=env_pool', 'env_manager.num_threads=1'],
-        more=['medium_replay', 'medium_expert', 'demos'],
-        demos=10_000,
-    ),
+    'hopper': _robot('Hopper-v4', 85_000)._replace(more=[*ROBOT, 'demos'], demos=10_000),
+    'halfcheetah': _robot('HalfCheetah-v4', 25_000),
+    'walker2d': _robot('Walker2d-v4', 55_000),
 }
 """How data sets are made, by env. Replay is the whole replay buffer; medium and expert act as in training, demos do not."""
 
