@@ -72,12 +72,15 @@ def inspect_data(
     episodes = recording.episodes()
     problems = [*_spoilt(recording, spec), *_ends(recording, episodes, spec), *_broken(recording)]
     problems += _offset(recording)
+    digest = recording.digest()
+    if recording.facts.get('sha256', digest) != digest:
+        problems.append(_problem('all', None, len(recording), 'these are not the arrays that were written'))
     found = {
         'path': str(path),
         'format': recording.format,
         'rows': len(recording),
         'bytes': len(recording) * row_nbytes(recording.columns),
-        'sha256': recording.facts.get('sha256') or recording.digest(),
+        'sha256': digest,
         'columns': columns_text(recording.columns),
         'env': spec.name if spec else None,
         'observation_space': space_text(spec.observation_space) if spec else None,

@@ -344,7 +344,7 @@ class MixedSource(DataSource):
                     where=self._where,
                     got=[number_text(share) for share in self._weights.tolist()],
                     expected='weights by which each data give at least one row, and at most all of theirs',
-                    remedy='Set collector.mix, or take larger batches (policy.learn.batch_size).',
+                    remedy=f'Set collector.mix, or take {"smaller" if count else "larger"} batches (policy.learn.batch_size).',
                 )
         return [int(count) for count in counts]
 

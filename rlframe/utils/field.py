@@ -12,6 +12,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin
 
@@ -20,6 +21,7 @@ from easydict import EasyDict
 from rlframe.errors import NO_LITERAL, ConfigError, ConfigErrors
 from rlframe.option_names import unknown_key
 from rlframe.registry import import_named, nearest
+from rlframe.utils.harmless import is_same
 
 if TYPE_CHECKING:
     AttributeDict = dict[str, Any]  # whose attributes are those that a section declares
@@ -37,17 +39,6 @@ Options = dict[str, Any]
 """Maps names to a ``Field`` or, for a section, to more ``Options``."""
 
 T = TypeVar('T')
-
-
-def is_same(value: Any, default: Any) -> bool:
-    """Whether a value equals a default, including types; accepts any value and never raises."""
-    if type(value) is not type(default):
-        return False
-    if isinstance(value, dict):
-        return value.keys() == default.keys() and all(is_same(value[name], default[name]) for name in value)
-    if isinstance(value, list | tuple):
-        return len(value) == len(default) and all(map(is_same, value, default))
-    return value is default or (isinstance(value, bool | int | float | str) and value == default)
 
 
 def raw_items(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -344,7 +335,17 @@ def _typed(field: Field, hint: Any) -> Field:
         return dataclasses.replace(field, choices=get_args(hint))
     parts = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     types = tuple(object if part is Any else get_origin(part) or part for part in parts)
+    items = [get_args(part)[0] for part in parts if get_origin(part) is list]
+    if items and items[0] is not Any and field.check is None:
+        field = dataclasses.replace(field, check=partial(_bad_items, items[0]))
     return dataclasses.replace(field, type=types)
+
+
+def _bad_items(kind: type, value: Any) -> str:
+    """Says what a list consists of, if one of its items is of another type; else returns an empty string."""
+    one = Field(REQUIRED, type=kind)
+    is_bad = isinstance(value, list | tuple) and any(one.problem(item) for item in value)
+    return f'a list of {kind.__name__}s' if is_bad else ''
 
 
 def fields_of(section: type[Section]) -> Options:

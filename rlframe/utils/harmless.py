@@ -7,6 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 
+def is_same(value: Any, default: Any) -> bool:
+    """Whether a value equals a default, including types; accepts any value and never raises."""
+    if type(value) is not type(default):
+        return False
+    if isinstance(value, dict):
+        return value.keys() == default.keys() and all(is_same(value[name], default[name]) for name in value)
+    if isinstance(value, list | tuple):
+        return len(value) == len(default) and all(map(is_same, value, default))
+    return value is default or (isinstance(value, bool | int | float | str) and value == default)
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is None, a bool, a number, or a list of these, so it cannot name anything."""
     if type(value) in (list, tuple):

@@ -9,7 +9,8 @@ from typing import Any
 from rlframe.data.observation import NamedEncoder
 from rlframe.errors import ConfigError
 from rlframe.registry import MODEL_REGISTRY
-from rlframe.utils.field import Options, ResolvedConfig, is_same, merge_fields
+from rlframe.utils.field import Options, ResolvedConfig, merge_fields
+from rlframe.utils.harmless import is_same
 
 SWITCHES = (
     *('core', 'norm', 'dropout', 'weight_norm', 'residual_blocks', 'n_atom'),

@@ -76,7 +76,8 @@ class OffPolicyMetric(IMetric):
         self._is_discrete = type(space).__name__ == 'Discrete'
         if not self._is_discrete and settings.kind != 'fqe':
             message = 'importance sampling needs discrete actions'
-            raise ConfigError(message, where=f'{where}.estimate', got=settings.kind, expected="'fqe'")
+            option = f'{where.rpartition(".")[0]}.estimate'  # beside the data
+            raise ConfigError(message, where=option, got=settings.kind, expected="'fqe'")
         if recording.columns['obs'].dtype.names is not None or not hasattr(spec.action_space, 'sample'):
             raise ConfigError('an estimate needs observations without parts', where=where)
         self.settings = settings

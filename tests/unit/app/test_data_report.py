@@ -110,6 +110,15 @@ def test_one_row_and_next_observations_of_another_shape_are_described(
     assert found == [('next_obs', None, 'a row has another shape than one of obs')]
 
 
+def test_arrays_that_were_changed_are_noticed(pendulum: Recording, tmp_path: Path) -> None:
+    path = changed(pendulum, tmp_path)
+    arrays = dict(np.load(path))
+    arrays['reward'][3] += 1
+    np.savez(path, **arrays)
+    assert ('all', None, 'these are not the arrays that were written') in problems(path, None)
+    assert inspect_data(path)['sha256'] != pendulum.digest()
+
+
 def test_time_limits_that_are_marked_as_terminal_are_noticed(pendulum: Recording, tmp_path: Path) -> None:
     flags = {'terminated': pendulum.columns['truncated'][:], 'truncated': np.zeros(len(pendulum), bool)}
     path = changed(pendulum, tmp_path, **flags)

@@ -94,7 +94,12 @@ def test_data_of_another_env_are_refused_before_training(data: str, cwd: Path, c
         ),
         (['--data', 'DATA', '--policy', 'dqn'], 'replay_buffer.init_from=DATA'),
         (['--data', 'DATA', 'DATA', 'collector.mix=[1,0]'], 'policy.collect.collector.mix: bad value'),
-        (['--data', 'DATA', 'DATA', 'collector.mix=[1,1e-9]'], 'a batch of 64 rows cannot have 0 of'),
+        (['--data', 'DATA', 'DATA', 'collector.mix=[nan,1]'], "got ['nan', 1], expected a list of floats"),
+        (['--data', 'DATA', 'DATA', 'collector.mix=[1,1e-9]'], 'take larger batches'),
+        (
+            ['--data', 'DATA', 'DATA', 'collector.mix=[1,1]', 'policy.learn.batch_size=9999'],
+            'take smaller batches',
+        ),
         (['--data', 'DATA', 'collector.mix=[1,1]'], 'shares of several data, and there is one'),
         (
             ['--data', 'DATA', '--policy', 'dt', 'collector.memory=1e-6'],

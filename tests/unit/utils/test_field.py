@@ -120,6 +120,20 @@ def test_a_check_says_what_was_expected() -> None:
     assert field.problem(3) == 'an even number' and field.problem('x') == 'int' and not field.problem(4)
 
 
+def test_the_items_of_a_list_have_the_type_that_its_annotation_says() -> None:
+    class Lists(Section):
+        weights: list[float] | None = option(None)
+        names: str | list[str] = option('x')
+        anything: list[Any] = option([])
+
+    fields = fields_of(Lists)
+    assert (
+        fields['weights'].problem([1, 'nan']) == 'a list of floats' == fields['weights'].problem([math.nan])
+    )
+    assert fields['names'].problem([1]) == 'a list of strs' and not fields['names'].problem('y')
+    assert not fields['weights'].problem([1, 2.5]) and not fields['anything'].problem([1, 'x'])
+
+
 def test_required_options_are_found_in_sections_that_are_not_there() -> None:
     options = {'a': {'b': {'c': Field(REQUIRED, type=str, doc='a name')}}, 'd': Field(REQUIRED, type=int)}
     _, errors = check_values({}, options)
@@ -235,7 +249,7 @@ def test_a_section_declares_the_options_that_its_annotations_say() -> None:
         == {
             'size': Field(4, type=(int,), range='[1, inf)', doc='width'),
             'limit': Field(None, type=(int, NoneType), doc='largest width'),
-            'names': Field([], type=(list,)),
+            'names': Field([], type=(list,), check=fields_of(Outer)['names'].check),
             'anything': Field(0, type=(object,), reaches='code'),
             'learn': {
                 'rate': Field(1e-3, type=(float,), range='(0, inf)', unit='per update', doc='step size'),

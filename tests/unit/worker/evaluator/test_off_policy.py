@@ -66,8 +66,8 @@ def test_the_same_policy_has_the_same_estimate(kind: str, is_known: bool) -> Non
 
 def test_an_estimate_says_what_it_needs() -> None:
     continuous = EnvSpec(SPEC.observation_space, spaces.Box(-1, 1, (1,)), name='Chain')
-    with pytest.raises(ConfigError, match=r'needs discrete actions.*fqe'):
-        OffPolicyMetric(chain(3, True), continuous, EstimateSettings('wis', 0.9, 1), 'data')
+    with pytest.raises(ConfigError, match=r'eval\.estimate: importance .* needs discrete actions.*fqe'):
+        OffPolicyMetric(chain(3, True), continuous, EstimateSettings('wis', 0.9, 1), 'eval.data')
     pairs = Recording({'obs': np.zeros((3, 2)), 'action': np.zeros(3)}, {}, '', '')
     with pytest.raises(ConfigError, match=r"needs \['next_obs', 'reward', 'terminated'\]"):
         OffPolicyMetric(pairs, SPEC, EstimateSettings('fqe', 0.9, 1), 'data')
