@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.logging import RichHandler
 from rich.text import Text
 
-from rlframe.display.text import short_path
+from rlframe.display.text import short_path, steps_unit
 from rlframe.run.progress import BUDGETS, evaluation_of, set_budgets
 from rlframe.run.read_checkpoint import OpenCheckpoint
 from rlframe.scores import clock_text, number_text
@@ -88,7 +88,7 @@ def last_lines(pipeline: Any, seconds: float, interrupted: bool) -> str:
     took = f'{seconds:.1f} s' if seconds < 60 else clock_text(seconds)
     return (
         f'{state}: {best}{goal}{_interval(pipeline)}\n'
-        f'{progress.envstep:,} env steps, {progress.train_iter:,} updates, {took}. Results: {short_path(pipeline.folder)}'
+        f'{progress.envstep:,} {steps_unit(pipeline.cfg)}, {progress.train_iter:,} updates, {took}. Results: {short_path(pipeline.folder)}'
     )
 
 
@@ -209,13 +209,14 @@ class Display(LiveView):
         if not pipeline.finished and (budgets := set_budgets(pipeline.cfg)):
             left = self._seconds_left(seconds, budgets)
             yield f'at most {"--:--" if left is None else clock_text(left)} left', ''
-        yield f'env steps {progress.envstep:,}', ''
+        unit = steps_unit(pipeline.cfg)
+        yield f'{unit} {progress.envstep:,}', ''
         mean_return = self._mean_return()
         since = progress.envstep - self._ended.envstep
         if not math.isnan(mean_return):
             still = f' (no episode ended in {since:,} env steps)' if since >= LONG_STEPS else ''
             yield f'return {number_text(mean_return)}{still}', 'cyan'
-        elif since:
+        elif since and unit == 'env steps':
             yield 'no episode has ended yet', 'cyan'
         latest = pipeline.evaluator.latest
         if score := pipeline.evaluator.describe(latest):

@@ -114,6 +114,11 @@ def space_text(space: Space[Any]) -> str:
     return str(space)
 
 
+def steps_unit(cfg: Any) -> str:
+    """Returns what a run counts as env steps: those, or the rows of recorded data that it reads."""
+    return 'rows' if cfg.policy.collect.collector.type == 'dataset' else 'env steps'
+
+
 def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
     """Yields lines with the commands for a run that has ended, the most useful first.
 
@@ -131,7 +136,8 @@ def shell_commands(pipeline: Any, interrupted: bool) -> Iterator[str]:
     if pipeline.evaluator.describe(pipeline.evaluator.best):
         flag = trust_flag(config.as_played(data))
         for words, verb in NEXT.items():
-            yield f'{words}: {start} {verb} {folder}{flag}'
+            if verb != 'eval' or pipeline.cfg.env.type != 'recorded':  # which nobody can play in
+                yield f'{words}: {start} {verb} {folder}{flag}'
     if not interrupted and not pipeline.solved and (budgets := set_budgets(pipeline.cfg)):
         keys = spent_budgets(pipeline.cfg, pipeline.progress) or budgets[:1]
         larger = ' '.join(

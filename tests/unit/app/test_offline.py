@@ -49,10 +49,12 @@ def test_data_name_the_env_in_which_the_policy_is_evaluated(data: str, cwd: Path
     'facts', [{'env': None}, {'env': {'env_id': 'Nowhere-v7'}}, {'env': None, 'spec': None}]
 )
 def test_without_an_env_the_policy_is_scored_on_episodes_that_it_does_not_learn_from(
-    facts: dict[str, Any], data: str, cwd: Path
+    facts: dict[str, Any], data: str, cwd: Path, capsys: Any
 ) -> None:
     path = rewritten(data, cwd, **facts)
     assert main(['train', '--data', path, '--train-iter', '20', '--out', 'run']) == 0
+    said = capsys.readouterr().out
+    assert ' rows, 20 updates' in said and 'export: ' in said and 'evaluate: ' not in said
     run = rlframe.open_run('run')
     assert 0.3 < run.best <= 1  # accuracy
     cfg = run.config

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from easydict import EasyDict
 
 from rlframe.display import live
 from rlframe.display.live import Display
@@ -16,7 +17,11 @@ from rlframe.run.progress import NO_BUDGET, Progress
 def pipeline(progress: Progress, max_env_step: int = NO_BUDGET, max_train_iter: int = NO_BUDGET) -> Any:
     return SimpleNamespace(
         progress=progress,
-        cfg={'max_env_step': max_env_step, 'max_train_iter': max_train_iter},
+        cfg=EasyDict(
+            max_env_step=max_env_step,
+            max_train_iter=max_train_iter,
+            policy={'collect': {'collector': {'type': 'sample'}}},
+        ),
         finished=False,
         curriculum=SimpleNamespace(status=lambda: ''),
         collector=SimpleNamespace(mean_return=lambda: float('nan'), status=lambda: ''),

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from easydict import EasyDict
 
 from rlframe.display import live
 from rlframe.display.live import joined
@@ -29,7 +30,11 @@ class Workers:
 def run_of(table: dict[str, tuple[str, float]]) -> Any:
     return SimpleNamespace(
         progress=Progress(envstep=12_345, train_iter=678),
-        cfg={'max_env_step': NO_BUDGET, 'max_train_iter': NO_BUDGET},
+        cfg=EasyDict(
+            max_env_step=NO_BUDGET,
+            max_train_iter=NO_BUDGET,
+            policy={'collect': {'collector': {'type': 'zergling'}}},
+        ),
         finished=False,
         evaluator=SimpleNamespace(
             describe=lambda score: f'{score:g}', latest=42.0, reached=lambda score: False
