@@ -125,10 +125,11 @@ def of_recording(recording: Recording, where: str, selection: Selection = ALL) -
     if selection.is_of_episodes:
         rows = _chosen(recording, where, selection)
     if recording.is_in_memory:
-        batch = recording.batch()
+        batch, numbers = recording.batch(), None
         if rows is not None:
-            batch = batch[np.concatenate([np.arange(start, stop) for start, stop in rows])]
-        return RowSource(batch, where, recording)
+            numbers = np.concatenate([np.arange(start, stop) for start, stop in rows])
+            batch = batch[numbers]
+        return RowSource(batch, where, recording, numbers)
     rows = np.array([[0, len(recording)]]) if rows is None else rows
     return BlockSource(recording.columns, rows, selection.memory * GIB, where, recording)
 
@@ -157,6 +158,8 @@ def _chosen(recording: Recording, where: str, selection: Selection) -> IntArray:
             where=where,
             got=f'top={selection.top}, held_out={selection.held_out}',
             expected='shares that leave at least one episode',
+            remedy='Without an env a tenth is held out: of few episodes, hold out more, by'
+            ' policy.collect.collector.held_out and policy.eval.evaluator.held_out.',
         )
     starts = episodes.start[kept]
     return np.stack([starts, starts + episodes.length[kept]], axis=1)

@@ -58,19 +58,26 @@ class RowSource(DataSource):
         rows: A ``Batch``, or anything with a length whose item ``i`` is a pair ``(obs, action)`` or a mapping.
         where: The option that named the data, for errors.
         recording: What they are from.
+        numbers: Which of its rows they are, for errors, [n]; None: all.
 
     Raises:
         ConfigError: If there are no rows.
     """
 
-    def __init__(self, rows: Any, where: str, recording: Recording | None = None) -> None:
+    def __init__(
+        self,
+        rows: Any,
+        where: str,
+        recording: Recording | None = None,
+        numbers: IntArray | None = None,
+    ) -> None:
         if len(rows) == 0:
             raise ConfigError('the data contain no rows', where=where)
         self.rows = rows
         """The rows; as a rule a ``Batch``, in time order."""
         self.recording = recording
         """What they are from, if that is known."""
-        self._where = where
+        self._where, self._numbers = where, numbers
         self._spec: EnvSpec | None = None  # rows that still need checking
 
     def names(self) -> Iterable[str] | None:
@@ -81,7 +88,7 @@ class RowSource(DataSource):
             if self.recording is not None:
                 check_spec(self.rows.columns, self.recording.spec(), spec, where)
             self.rows = fitted(self.rows, spec)
-            check_batch(self.rows, spec, where)
+            check_batch(self.rows, spec, where, self._numbers)
         else:
             self._spec, self._where = spec, where
             self._pick(np.zeros(1, np.int64))

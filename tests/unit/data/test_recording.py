@@ -281,6 +281,15 @@ def test_a_reward_that_is_not_finite_spoils_only_its_own_episode(
         open_data(given, 'x', Selection(top=0.5))
 
 
+def test_a_bad_row_of_chosen_episodes_is_named_by_its_place_in_the_file() -> None:
+    given = recording((3, 6, 2, 4))
+    given.columns['obs'][12, 0] = np.nan
+    source = open_data(given, 'x', Selection(held_out=0.25))
+    assert len(source) < 15
+    with pytest.raises(ConfigError, match='row 12 of the data: obs'):
+        source.check(SPEC, 'x')
+
+
 def test_a_single_number_in_an_archive_is_no_column(tmp_path: Path) -> None:
     path = spoilt(tmp_path, gamma=np.float32(0.99))
     assert 'gamma' not in read_recording(path).columns
