@@ -13,7 +13,7 @@ from rich.text import Text
 
 from rlframe.display.live import Display, LiveView
 from rlframe.display.text import count_of, program, short_path
-from rlframe.scores import clock_text, interval_of, number_text
+from rlframe.scores import Interval, clock_text, interval_of, number_text
 
 if TYPE_CHECKING:
     from rlframe.app.seeds import SeedRun
@@ -100,8 +100,9 @@ def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
     scores = [run.score for run in complete if math.isfinite(run.score)]
     if scores:
         mean = math.fsum(scores) / len(scores)
-        interval = interval_of(scores)
+        interval, ends = interval_of(scores), Interval(min(scores), max(scores))
         text = f", 95 % interval {interval} (Student's t)" if interval else ''
+        text = f', {ends}' if interval == ends else text  # of few, which are no 95 %
         yield (
             f'mean of the last evaluations: {number_text(mean)} over {count_of(len(scores), "seed")}{text},'
             f' {clock_text(seconds)}'

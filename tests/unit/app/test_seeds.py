@@ -191,7 +191,7 @@ def test_command_line_prints_every_seed_the_mean_and_the_failures(
     assert main(['train', '-c', 'cartpole_dqn', '--seeds', '1-4', '--jobs', '2']) == 1
     out, err = capsys.readouterr()
     assert 'seed 2: done, last evaluation 20, 50 env steps. Results: run2' in out
-    assert 'mean of the last evaluations: 23.3 over 3 seeds, 95 % interval 10 to 40 (Student' in out
+    assert 'mean of the last evaluations: 23.3 over 3 seeds, 10 to 40, ' in out
     assert ' plot run1 run2 run4\n' in out and ' compare run1 run2 run4\n' in out
     assert 'rlframe: seed 3 failed: EnvCrashedError: it broke\n' in err
 
