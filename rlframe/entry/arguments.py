@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 USE, LOOK, OWN, LOOK_UP = (
@@ -22,6 +22,15 @@ Argument = tuple[list[str], dict[str, Any]]
 """Names and options of an argument, as ``ArgumentParser.add_argument`` takes them."""
 VERBS: dict[str, Verb] = {}
 """All verbs by name, in the order in which they are listed."""
+SETS = {
+    'seed': 'seed',
+    'seeds': 'seed',
+    'env_step': 'max_env_step',
+    'train_iter': 'max_train_iter',
+    'exp_name': 'exp_name',
+    'learners': 'policy.learn.num_learners',
+}
+"""Arguments that set an option, and the option."""
 A_CONFIG = 'config: a .py, .json or .yaml file, or the name of a shipped one, such as cartpole_dqn'
 
 
@@ -109,6 +118,15 @@ def seed(of: str, **options: Any) -> Argument:
 def overrides(of: str) -> Argument:
     """Describes ``KEY=VALUE``: overrides of the options of a file or a run."""
     return arg('overrides', f'options that replace those of the {of}', 'KEY=VALUE', nargs='*')
+
+
+def refuse_twice(args: Args, names: Iterable[str]) -> None:
+    """Refuses those of the arguments ``names`` whose option is given as ``KEY=VALUE``, too."""
+    for name in names:
+        for key in (text.partition('=')[0].strip() for text in args.overrides):
+            if vars(args)[name] is not None and f'.{SETS[name]}'.endswith(f'.{key}'):
+                flag = f'--{name.replace("_", "-")}'
+                args.parser.error(f'{flag} and {key}=... set the same option; leave out one of them')
 
 
 def episodes(default: int) -> tuple[Argument, Argument]:

@@ -16,7 +16,7 @@ from rlframe.config.components import value_at
 from rlframe.config.reader import read_config
 from rlframe.config.schema import ExperimentConfig
 from rlframe.display.text import say, say_warnings, short_path
-from rlframe.entry.arguments import Args
+from rlframe.entry.arguments import SETS, Args, refuse_twice
 from rlframe.errors import ConfigWarning
 from rlframe.run.exit_guard import StopSignal, exits_as_errors
 from rlframe.run.run_folder import chosen_folder
@@ -98,6 +98,7 @@ def _check(args: Args) -> None:
     for is_refused, text in refused:
         if is_refused:
             args.parser.error(text)
+    refuse_twice(args, SETS)
 
 
 def _processes() -> int:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, parse_overrides, parse_value
 from rlframe.display.text import count_of, larger_budget, program, say, say_warnings, short_path
-from rlframe.entry.arguments import Args
+from rlframe.entry.arguments import Args, refuse_twice
 from rlframe.entry.train import config_of
 from rlframe.errors import ConfigError, ConfigWarning
 from rlframe.run.exit_guard import StopSignal
@@ -57,6 +57,7 @@ def _check(args: Args) -> None:
             "what to search over? Give --search, for example 'policy.learn.learning_rate=loguniform(1e-4,1e-2)', or"
             ' --search default'
         )
+    refuse_twice(args, ('env_step', 'train_iter'))
 
 
 def run(args: Args) -> int:
