@@ -114,7 +114,12 @@ def find_start(path: str | Path) -> OpenCheckpoint:
     path = Path(path).expanduser()
     if _is_run(path):
         return _newest_of(path)
-    saved = OpenCheckpoint(find_checkpoint(path))
+    try:
+        saved = OpenCheckpoint(find_checkpoint(path))
+    except CheckpointNotFoundError as error:
+        if error.remedy and path.is_dir():
+            error.remedy += f' Several seeds resume by -c CONFIG --seeds SEEDS --out {path} --resume auto.'
+        raise
     saved.verify()
     return saved
 

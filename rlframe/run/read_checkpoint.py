@@ -166,7 +166,9 @@ def serial(manifest: Manifest) -> int:
 def not_found(folder: Path, message: str) -> CheckpointNotFoundError:
     """Returns the error for a folder without a checkpoint, with the names of its first entries."""
     seen = sorted(entry.name for entry in folder.iterdir())[:10] if folder.is_dir() else []
-    return CheckpointNotFoundError(f'{message}; found {seen}', where=str(folder.absolute()))
+    runs = [name for name in seen if (folder / name / CKPT).is_dir()]
+    remedy = f'It contains runs: name one, such as {folder / runs[0]}.' if runs else ''
+    return CheckpointNotFoundError(f'{message}; found {seen}', where=str(folder.absolute()), remedy=remedy)
 
 
 class OpenCheckpoint:

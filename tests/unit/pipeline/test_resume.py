@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +425,12 @@ def test_auto_prefers_a_run_with_a_checkpoint_and_keeps_what_an_error_left(run: 
     assert 'nothing is left to do' in run(*WORDS, '--resume', 'auto')[1]
     start = newest_run(_compiled())
     assert start is not None and start.path.parent.parent == killed
+
+
+def test_resume_of_a_folder_of_runs_says_how_they_are_resumed(refused: Callable[..., str], cwd: Path) -> None:
+    (cwd / 'seeds' / NAME / 'ckpt').mkdir(parents=True)
+    refused('train', '--resume', 'seeds')
+    refused('eval', 'seeds')
 
 
 def test_resume_of_a_run_without_a_checkpoint_says_how_it_begins_again(run: Run, killed: Path) -> None:
