@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlframe.config import compile_config, config_pair, split_config
 from rlframe.config.rules import check_serial
+from rlframe.display.text import begin_line
 from rlframe.errors import ConfigError, RLFrameError, WorkerLostError
 from rlframe.pipeline import build
 from rlframe.run.child_process import ChildProcess
@@ -67,6 +68,8 @@ class SeedRun:
     """Duration."""
     error: str = ''
     """Why it failed."""
+    note: str = ''
+    """Why it is a new run, if it was to be resumed."""
 
     @property
     def is_complete(self) -> bool:
@@ -319,6 +322,8 @@ def _pipeline(cfg: ExperimentConfig, resumes: bool, place: str | None) -> Serial
     home = None if place is None else Path(place)
     start = newest_run(cfg, home=home) if resumes else None
     if start is None or isinstance(start, Path):
+        if resumes:
+            _tell({'seed': cfg.seed, 'note': begin_line(start)})
         return SerialPipeline(cfg, start or partial(new_folder, cfg.exp_name, cfg.seed, home))
     found = resume(start, split_config(cfg))
     return SerialPipeline(found.cfg, found.folder, resume=found.saved)

@@ -63,6 +63,13 @@ def short_path(path: Path) -> str:
         return str(path)
 
 
+def begin_line(begun: Path | None) -> str:
+    """Says that ``--resume auto`` resumes nothing: it starts again in this folder, or in a new one."""
+    if begun is None:
+        return 'found no run of this config to resume; starting a new one'
+    return f'{short_path(begun)} ended before its first checkpoint; starting again in the same folder'
+
+
 def program() -> str:
     """Returns the command that starts rlframe's command line, in the form in which it was started."""
     started = Path(sys.argv[0])

@@ -56,8 +56,16 @@ class SeedDisplay(LiveView):
 
     _is_over = False
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._noted: set[int] = set()
+
     def show(self, runs: Sequence[SeedRun]) -> None:
-        """Shows the present state if it is time to."""
+        """Shows new notes, and the present state if it is time to."""
+        for run in runs:
+            if run.note and run.seed not in self._noted:
+                self._noted.add(run.seed)
+                self._console.print(Text(f'rlframe: seed {run.seed}: {run.note}'), soft_wrap=True)
         is_over = all(run.state not in ('waiting', 'running') for run in runs)
         if not self._is_over:
             self.show_picture(lambda width: picture(runs, width), is_over)

@@ -15,7 +15,7 @@ from rlframe.config import compile_config
 from rlframe.config.components import value_at
 from rlframe.config.reader import read_config
 from rlframe.config.schema import ExperimentConfig
-from rlframe.display.text import say, say_warnings, short_path
+from rlframe.display.text import begin_line, say, say_warnings
 from rlframe.entry.arguments import SETS, Args, refuse_twice
 from rlframe.errors import ConfigWarning
 from rlframe.run.exit_guard import StopSignal, exits_as_errors
@@ -128,7 +128,7 @@ def _train(args: Args) -> int:
             if start is None or isinstance(start, Path):
                 begun = start
                 start = None
-                _print_start(begun)
+                sys.stderr.write(f'rlframe: {begin_line(begun)}\n')
         # a resumed one
         if start is not None:
             from rlframe.pipeline.resume import resume
@@ -164,14 +164,6 @@ def config_of(args: Args) -> Pair | None:
         name = pair[1]['policy']['type']
         sys.stderr.write(f'rlframe: this env rewards goals: {name} with hindsight replay ({HINDSIGHT})\n')
     return pair
-
-
-def _print_start(begun: Path | None) -> None:
-    """Says that ``--resume auto`` resumes nothing: it starts again in this folder, or in a new one."""
-    what = 'found no run of this config to resume; starting a new one'
-    if begun is not None:
-        what = f'{short_path(begun)} ended before its first checkpoint; starting again in the same folder'
-    sys.stderr.write(f'rlframe: {what}\n')
 
 
 def _run(

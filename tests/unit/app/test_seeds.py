@@ -205,6 +205,25 @@ def test_warnings_of_a_config_come_once_and_before_training(
     assert said[0].count('there will be no update') == 1 and said[0].count('save no time') == 1
 
 
+def test_seeds_without_a_run_to_resume_are_told_once_each(
+    monkeypatch: pytest.MonkeyPatch, cwd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[dict[str, Any]] = []
+    monkeypatch.setattr(seeds, '_tell', told.append)
+    for seed, resumes in ((3, False), (3, True), (4, True)):  # the first leaves a folder without a checkpoint
+        with seeds._pipeline(compile_config(*config_pair(), seed=seed), resumes, None):
+            pass
+    runs = [SeedRun(**facts) for facts in told]
+    display = SeedDisplay()
+    display.show(runs)
+    display.show(runs)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith('rlframe: ')]
+    assert lines == [
+        'rlframe: seed 3: toy_seed3 ended before its first checkpoint; starting again in the same folder',
+        'rlframe: seed 4: found no run of this config to resume; starting a new one',
+    ]
+
+
 def test_runs_are_a_table_on_a_terminal_and_a_line_elsewhere() -> None:
     runs = [SeedRun(0, 'running', envstep=2000, seconds=2.0, score=0.5), SeedRun(1)]
     console = Console(width=80, file=io.StringIO())
