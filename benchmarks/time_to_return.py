@@ -310,7 +310,10 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument('--page', type=Path, default=PAGE, help='file of the report')
     parser.add_argument('--env-step', type=int, help='smaller budget for all runs: shows that it runs')
     parser.add_argument('--report', action='store_true', help='train nothing, write the report')
-    return parser.parse_args(arguments)
+    args = parser.parse_args(arguments)
+    if args.env_step and any(getattr(args, name) == parser.get_default(name) for name in ('results', 'page')):
+        parser.error('--env-step cuts runs short; name files for them: --results FILE --page FILE')
+    return args
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

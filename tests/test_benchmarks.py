@@ -145,6 +145,16 @@ def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(tmp_path):
             ['--report', '--results', 'no.json', '--page', 'page.md'],
             'there is no file no.json',
         ),
+        (
+            'time_to_return',
+            ['--env-step', '9', '--results', 'r.json'],
+            '--env-step cuts runs short; name files',
+        ),
+        (
+            'time_to_return',
+            ['--env-step', '9', '--page', 'page.md'],
+            '--env-step cuts runs short; name files',
+        ),
         ('time_to_return', ['--peer-python', '/no/python'], 'there is no program /no/python'),
         ('whole_runs', ['--report', '--results', 'no.json'], 'there is no file no.json'),
         ('whole_runs', ['--peer-python', '/no/python'], 'there is no program /no/python'),
