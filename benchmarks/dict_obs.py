@@ -139,6 +139,8 @@ def main():
     parser.add_argument('--seeds', nargs='+', type=int, default=[0, 1, 2])
     parser.add_argument('--peer', action='store_true')
     args = parser.parse_args()
+    if unknown := sorted(set(args.envs) - set(ENVS)):
+        parser.error(f'no env {unknown[0]!r}; there are {", ".join(ENVS)}')
     for name in args.envs:
         for seed in args.seeds:
             sides = {f'share_encoder={share!r}': ours(name, seed, share) for share in (False, 'images', True)}

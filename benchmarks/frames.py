@@ -9,8 +9,8 @@ are drawn from both in turns.
 
 from __future__ import annotations
 
+import argparse
 import json
-import sys
 from collections.abc import Iterator
 from statistics import median
 from time import perf_counter
@@ -20,6 +20,7 @@ import numpy as np
 from easydict import EasyDict
 
 from rlframe.data import Batch
+from rlframe.entry.arguments import count
 from rlframe.registry import ENV_MANAGER_REGISTRY, ENV_REGISTRY
 from rlframe.worker.replay_buffer import create_buffer
 
@@ -28,8 +29,11 @@ GAMES, MILLION, DRAWN, DRAWS = 8, 1_000_000, 32, 200
 
 def main() -> None:
     """Prints bytes and seconds."""
-    transitions = int(sys.argv[1]) if len(sys.argv) > 1 else 100_000
-    env_id = sys.argv[2] if len(sys.argv) > 2 else 'ALE/Pong-v5'
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('transitions', nargs='?', type=count, default=100_000)
+    parser.add_argument('env_id', nargs='?', default='ALE/Pong-v5')
+    args = parser.parse_args()
+    transitions, env_id = args.transitions, args.env_id
     options = {'type': 'naive', 'frame_stack': 4}
     once = create_buffer({**options, 'replay_buffer_size': MILLION, 'frames': 'once'})
     copied = create_buffer({**options, 'replay_buffer_size': transitions, 'frames': 'copied'})

@@ -8,6 +8,7 @@ from in turns; times are medians in microseconds, for all batches of a call; `re
 
 from __future__ import annotations
 
+import argparse
 import json
 from statistics import median
 from time import perf_counter
@@ -104,8 +105,14 @@ def measured(case: str, nstep: int, count: int) -> dict[str, Any]:
     }
 
 
-if __name__ == '__main__':
+def main() -> None:
+    """Prints a line for each case."""
+    argparse.ArgumentParser(description=__doc__.partition('\n')[0]).parse_args()
     for name, (*_, counts) in CASES.items():
         for at_once in counts:
             print(json.dumps(measured(name, 1, at_once)))
         print(json.dumps(measured(name, 3, counts[-1])))
+
+
+if __name__ == '__main__':
+    main()

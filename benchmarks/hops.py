@@ -22,6 +22,7 @@ without further bases in rlframe.
 
 from __future__ import annotations
 
+import argparse
 import os
 import runpy
 import sys
@@ -36,6 +37,7 @@ import torch
 import rlframe
 from rlframe.config import compile_config, read_config
 from rlframe.data import Batch
+from rlframe.entry.arguments import count
 from rlframe.pipeline import SerialPipeline
 from rlframe.registry import POLICY_REGISTRY
 from rlframe.utils.field import Field
@@ -176,7 +178,9 @@ def lineage(cls: type) -> tuple[int, int]:
 
 
 def main() -> None:
-    warm_up = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('warm_up', nargs='?', type=count, default=500, metavar='WARM_UP_ROUNDS')
+    warm_up = parser.parse_args().warm_up
     start = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)  # the run folder is not to be left behind

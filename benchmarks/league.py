@@ -6,9 +6,9 @@ The policy begins every other game. Against its past self the first two moves ar
 play the same two games for ever. Prints one JSON line with the shares of won, drawn and lost games.
 """
 
+import argparse
 import importlib
 import json
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 import rlframe
+from rlframe.entry.arguments import count
+from rlframe.errors import CheckpointError
 from rlframe.export import export_policy
 from rlframe.run.read_checkpoint import load_checkpoint
 from rlframe.run.write_checkpoint import save_checkpoint
@@ -68,8 +70,14 @@ def match(env: Any, mine: Any, other: Any, games: int, opening: int) -> dict[str
 
 def main() -> None:
     """Plays both matches of a run."""
-    games = int(sys.argv[2]) if len(sys.argv) > 2 else 500
-    state, manifest = load_checkpoint(f'{sys.argv[1]}/ckpt/latest', buffer=False)
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('run', metavar='RUN')
+    parser.add_argument('games', nargs='?', type=count, default=500)
+    args = parser.parse_args()
+    try:
+        state, manifest = load_checkpoint(f'{args.run}/ckpt/latest', buffer=False)
+    except CheckpointError as error:
+        parser.error(str(error))
     now, players = manifest['progress']['train_iter'], state['coordinator']['weights']
     past = [name for name in players if name.startswith('main_')]
     half = min(past, key=lambda name: abs(int(name.rpartition('_')[2]) - now / 2))
@@ -79,10 +87,10 @@ def main() -> None:
     env_id = manifest['config']['main_config']['env']['env_id']
     env = importlib.import_module(f'pettingzoo.{env_id}').env()
     result = {
-        'run': sys.argv[1],
+        'run': args.run,
         'train_iter': now,
-        'against random': match(env, mine, None, games, 0),
-        f'against {half}': match(env, mine, old, games, OPENING),
+        'against random': match(env, mine, None, args.games, 0),
+        f'against {half}': match(env, mine, old, args.games, OPENING),
     }
     print(json.dumps(result))
 

@@ -21,8 +21,10 @@ from typing import Any
 os.environ['OMP_NUM_THREADS'] = '1'  # before torch is imported
 
 import numpy as np
+from arguments import program
 
 from rlframe import config
+from rlframe.entry.arguments import count
 from rlframe.pipeline import SerialPipeline
 
 PEER = Path(__file__).parent / 'peers' / 'w14_offline.py'
@@ -124,7 +126,7 @@ def measured(name: str, peer: str, rounds: int, updates: int) -> str:
         spent: list[list[float]] = [[], []]
         for number in range(rounds + 1):
             for own, side in zip(spent, sides, strict=True):
-                ms = side.spent(updates if number else updates // 4)
+                ms = side.spent(updates if number else max(updates // 4, 1))
                 own += [ms] if number else []  # the first round warms up
         for side in sides:
             side.close()
@@ -142,10 +144,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('peer', metavar='PEER_PYTHON')
+    parser.add_argument('peer', type=program, metavar='PEER_PYTHON')
     parser.add_argument('names', nargs='*', metavar='NAME', help=f'of {", ".join(CASES)}; all by default')
-    parser.add_argument('--rounds', type=int, default=7)
-    parser.add_argument('--updates', type=int, default=100, help='in each round')
+    parser.add_argument('--rounds', type=count, default=7)
+    parser.add_argument('--updates', type=count, default=100, help='in each round')
     args = parser.parse_args()
     if unknown := sorted(set(args.names) - set(CASES)):
         parser.error(f'no case {unknown[0]!r}; there are {", ".join(CASES)}')

@@ -14,10 +14,10 @@ usage: python benchmarks/ray_costs.py calls|data|weights|driver|nodes|replay|inf
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -278,6 +278,14 @@ def inference() -> None:
             )
 
 
-if __name__ == '__main__':
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parts = {f.__name__: f for f in (calls, data, weights, driver, nodes, replay, inference)}
+    parser.add_argument('part', choices=parts)
+    part = parser.parse_args().part
     torch.set_num_threads(1)
-    {f.__name__: f for f in (calls, data, weights, driver, nodes, replay, inference)}[sys.argv[1]]()
+    parts[part]()
+
+
+if __name__ == '__main__':
+    main()

@@ -22,6 +22,7 @@ from time import process_time
 
 from rlframe import config
 from rlframe.config.reader import read_config
+from rlframe.entry.arguments import count
 from rlframe.pipeline import SerialPipeline
 
 CONFIGS = {'cartpole_dqn': 10_000, 'pendulum_sac': 5_000, 'pendulum_ppo': 20_480}
@@ -91,8 +92,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument('names', nargs='*', metavar='CONFIG', help=f'of {", ".join(CONFIGS)}; all by default')
-    parser.add_argument('--turns', type=int, default=10)
+    parser.add_argument('--turns', type=count, default=10)
     args = parser.parse_args()
+    if unknown := sorted(set(args.names) - set(CONFIGS)):
+        parser.error(f'no config {unknown[0]!r}; there are {", ".join(CONFIGS)}')
     for name in args.names or CONFIGS:
         with tempfile.TemporaryDirectory() as folder:
             print(json.dumps(measured(name, CONFIGS[name], args.turns, Path(folder))), flush=True)

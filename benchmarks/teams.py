@@ -23,8 +23,11 @@ from typing import Any
 
 os.environ['OMP_NUM_THREADS'] = '1'  # before torch is imported
 
+from arguments import program
+
 from rlframe import config
 from rlframe.app.seeds import parse_seeds
+from rlframe.entry.arguments import count
 from rlframe.pipeline import SerialPipeline
 
 HERE = Path(__file__).parent
@@ -209,16 +212,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument('peer', metavar='PEER_PYTHON')
+    parser.add_argument('peer', type=program, metavar='PEER_PYTHON')
     parser.add_argument(
         'cases', nargs='*', metavar='GAME.ALGORITHM', help=f'of {", ".join(CASES)}; all by default'
     )
-    parser.add_argument('--frames', type=int, default=60_000, help='a multiple of 6,000')
-    parser.add_argument('--seeds', default='0')
+    parser.add_argument('--frames', type=count, default=60_000, help='a multiple of 6,000')
+    parser.add_argument('--seeds', type=parse_seeds, default='0')
     args = parser.parse_args()
     if unknown := sorted(set(args.cases) - set(CASES)):
         parser.error(f'no case {unknown[0]!r}; there are {", ".join(CASES)}')
-    for seed in parse_seeds(args.seeds):
+    for seed in args.seeds:
         for case in args.cases or CASES:
             for side in ('rlframe', 'benchmarl'):
                 if (case, args.frames, side, seed) not in map(key, read()):

@@ -12,6 +12,7 @@ for two seconds. CPU time is that of both processes, and of Ray's: unlike the ti
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import os
@@ -35,6 +36,7 @@ from rich.table import Table
 
 from rlframe import __version__
 from rlframe.data.timestep import Batch
+from rlframe.entry.arguments import count
 from rlframe.parallel.transport import messages as m
 from rlframe.parallel.transport.base import Envelope, Reply
 from rlframe.registry import TRANSPORT_REGISTRY
@@ -269,11 +271,20 @@ def weights_measured(kind: str) -> dict[str, tuple[float, float]]:
         return {f'weights for {WORKERS}': microseconds(fetch)}
 
 
-def main(repeats: int, *kinds: str) -> None:
-    kinds = kinds or (*TRANSPORT_REGISTRY.names(), PEER)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('repeats', nargs='?', type=count, default=3)
+    known = *TRANSPORT_REGISTRY.names(), PEER
+    parser.add_argument(
+        'kinds', nargs='*', metavar='TRANSPORT', help=f'of {", ".join(known)}; all by default'
+    )
+    args = parser.parse_args()
+    if unknown := sorted(set(args.kinds) - set(known)):
+        parser.error(f'no transport {unknown[0]!r}; there are {", ".join(known)}')
+    kinds = args.kinds or known
     rounds = [
         {kind: measured(kind) | (weights_measured(kind) if kind != PEER else {}) for kind in kinds}
-        for _ in range(repeats)
+        for _ in range(args.repeats)
     ]
     table = Table(
         'transport', 'payload', 'us', 'CPU us', 'messages/s', 'MB/s', title=f'load {os.getloadavg()[0]:.1f}'
@@ -291,4 +302,4 @@ if __name__ == '__main__':
     if sys.argv[1:2] in (['serve'], ['serve_peer']):
         (serve if sys.argv[1] == 'serve' else serve_peer)(*sys.argv[2:])
     else:
-        main(int(sys.argv[1]) if sys.argv[1:] else 3, *sys.argv[2:])
+        main()

@@ -9,9 +9,9 @@ driver gets them, so what Tune does between steps counts; the same part of the p
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
-import sys
 import tempfile
 from pathlib import Path
 from statistics import median
@@ -22,6 +22,7 @@ import ray
 from ray.tune import Callback
 
 from rlframe.config import compile_config
+from rlframe.entry.arguments import count
 from rlframe.pipeline import SerialPipeline
 from rlframe.tune import make_tuner
 
@@ -80,7 +81,10 @@ def trial(folder: Path) -> float:
     return clock.times[-1] - clock.times[0]
 
 
-def main(rounds: int) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition('\n')[0])
+    parser.add_argument('rounds', nargs='?', type=count, default=3)
+    rounds = parser.parse_args().rounds
     ray.init(
         address='local', num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR
     )
@@ -94,4 +98,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == '__main__':
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 3)
+    main()

@@ -161,12 +161,26 @@ def test_on_a_cpu_each_kind_of_cell_gets_a_number_or_a_reason(tmp_path):
         ('run', ['--sb3-python', '/no/python'], 'there is no program /no/python'),
         ('offline_returns', ['iql', '--peer-python', '/no/python'], 'there is no program /no/python'),
         ('stacked_seeds', ['dqm'], "no case 'dqm'; there are dqn, ppo, sac"),
+        ('hindsight', ['fetch'], 'unrecognized arguments: fetch'),
+        ('teams', ['/no/python'], 'there is no program /no/python'),
+        ('teams', [sys.executable, '--seeds', 'x'], 'argument --seeds: invalid'),
+        ('offline', ['/no/python'], 'there is no program /no/python'),
+        ('offline', [sys.executable, 'iql', '--updates', '0'], "'0' is not a whole number >= 1"),
+        ('recording', ['cartpole_dqm'], "no config 'cartpole_dqm'; there are cartpole_dqn, "),
+        ('dict_obs', ['cart'], "no env 'cart'; there are cartpole, "),
+        ('ray_costs', ['call'], "invalid choice: 'call'"),
+        ('transport', ['3', 'flask'], "no transport 'flask'; there are "),
+        ('frames', ['many'], "'many' is not a whole number >= 1"),
+        ('tune_costs', ['0'], "'0' is not a whole number >= 1"),
+        ('hops', ['many'], "'many' is not a whole number >= 1"),
+        ('league', ['nowhere'], 'nowhere/ckpt/latest: no such file or directory'),
     ],
 )
 def test_mistakes_of_a_command_end_it_before_anything_is_measured_or_written(
     script, words, text, cwd, monkeypatch, capsys
 ):
     monkeypatch.syspath_prepend(BENCHMARKS)
+    monkeypatch.setenv('OMP_NUM_THREADS', '1')  # some set it
     monkeypatch.setattr(sys, 'argv', [script, *words])
     with pytest.raises(SystemExit) as ended:
         importlib.import_module(script).main()
