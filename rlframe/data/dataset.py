@@ -125,7 +125,8 @@ def of_recording(recording: Recording, where: str, selection: Selection = ALL) -
     if selection.is_of_episodes:
         rows = _chosen(recording, where, selection)
     if recording.is_in_memory:
-        batch, numbers = recording.batch(), None
+        batch = recording.batch()
+        numbers = None
         if rows is not None:
             numbers = np.concatenate([np.arange(start, stop) for start, stop in rows])
             batch = batch[numbers]

@@ -108,7 +108,8 @@ def last_lines(runs: Sequence[SeedRun], seconds: float) -> Iterator[str]:
     scores = [run.score for run in complete if math.isfinite(run.score)]
     if scores:
         mean = math.fsum(scores) / len(scores)
-        interval, ends = interval_of(scores), Interval(min(scores), max(scores))
+        interval = interval_of(scores)
+        ends = Interval(min(scores), max(scores))
         text = f", 95 % interval {interval} (Student's t)" if interval else ''
         text = f', {ends}' if interval == ends else text  # of few, which are no 95 %
         yield (
