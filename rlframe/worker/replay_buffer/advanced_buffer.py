@@ -63,7 +63,10 @@ class AdvancedConfig(BufferConfig, PriorityConfig):
     """Options of ``AdvancedReplayBuffer``."""
 
     max_use: float = option(
-        math.inf, range='[1, inf]', unit='samples', doc='An item sampled that often is removed'
+        math.inf,
+        range='[1, inf]',
+        unit='samples',
+        doc='An item sampled that often is removed; a round ends where too few are left',
     )
     max_staleness: float = option(
         math.inf, range='(0, inf]', unit='train iterations', doc='Items collected that long ago are removed'

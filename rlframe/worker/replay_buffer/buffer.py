@@ -156,12 +156,18 @@ class IBuffer(Configurable, ABC):
         """
 
     def batches(self, count: int, size: int, cur_learner_iter: int) -> Iterator[Rows]:
-        """Returns ``count`` batches of ``size`` items, each sampled when it is asked for.
+        """Yields ``count`` batches of ``size`` items, each sampled when it is asked for.
+
+        There are fewer if items that are used up or too old leave too few of them.
 
         Raises:
-            BufferUnderflowError: If there are not enough items.
+            BufferUnderflowError: If there are not enough items for the first batch.
         """
-        return (self._required(size, cur_learner_iter) for _ in range(count))
+        for number in range(count):
+            rows = self.sample(size, cur_learner_iter) if number else self._required(size, cur_learner_iter)
+            if rows is None:
+                return
+            yield rows
 
     def _required(self, size: int, *arguments: Any) -> Rows:
         """Samples like ``sample``, but raises if there is too little data."""

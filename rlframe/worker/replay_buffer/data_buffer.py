@@ -92,7 +92,7 @@ class BufferWithData(IBuffer):
         if not of_own:
             return (_joined([rows]) for rows in data)
         own = self.own.batches(count, of_own, cur_learner_iter)
-        return (_joined(pair) for pair in zip(data, own, strict=True))
+        return (_joined(pair) for pair in zip(data, own, strict=False))  # own items may be used up
 
     def update(self, info: Mapping[str, Any]) -> None:
         reported = read_priorities(info)

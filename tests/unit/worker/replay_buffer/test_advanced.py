@@ -11,7 +11,7 @@ from buffer_helpers import assert_rows_intact, transitions
 from error_texts import raises
 
 from rlframe.data import Batch
-from rlframe.errors import NonFiniteError, ResourceError
+from rlframe.errors import BufferUnderflowError, NonFiniteError, ResourceError
 from rlframe.run import machine
 from rlframe.worker.replay_buffer import AdvancedReplayBuffer, NaiveReplayBuffer
 
@@ -199,6 +199,13 @@ def test_beta_takes_one_step_per_sample_up_to_one() -> None:
     constant = filled(4, anneal_step=0)
     constant.sample(2, 0)
     assert (constant.beta, constant.alpha) == (0.4, 0.6)
+
+
+def test_a_round_ends_where_too_few_items_are_left() -> None:
+    buffer = filled(8, size=8, max_use=1)
+    assert 1 <= len(list(buffer.batches(10, 4, 0))) <= 8 and buffer.count() < 4
+    with raises(BufferUnderflowError):
+        next(buffer.batches(1, 4, 0))
 
 
 def test_items_used_often_enough_are_removed_and_their_slots_counted_right() -> None:
