@@ -54,7 +54,7 @@ def of_run(folder: Path, returns: list[float]) -> Interval | None:
 
 def of_seeds(folder: Path, returns: list[float]) -> Interval:
     runs = [SeedRun(i, 'done', score=score) for i, score in enumerate(returns)]
-    ends = re.search(r'interval (.*) to (.*) \(', ' '.join(last_lines(runs, 1.0)))
+    ends = re.search(r'seeds, (?:95 % interval )?(\S+) to (\S+?),? ', ' '.join(last_lines(runs, 1.0)))
     assert ends is not None
     return Interval(float(ends[1]), float(ends[2]))
 
