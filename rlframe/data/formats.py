@@ -355,8 +355,9 @@ def check_target(path: Path, format_: str | None, where: str = '--out') -> None:
         raise ConfigError(
             f'{path.absolute()} exists', where=where, remedy='Choose another path, or delete it.'
         )
+    package = FORMATS[name].package
     with readable(path, name, where, 'written'):
-        if package := FORMATS[name].package:
+        if package:
             importlib.import_module(package)
         folder = next(each for each in path.absolute().parents if each.exists())
         tempfile.TemporaryFile(dir=folder).close()

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlframe.data.columns import Columns, StoredColumn, blocks, gathered, row_nbytes
-from rlframe.data.data_checks import ENDS, no_flags
+from rlframe.data.data_checks import ENDS, first_bad, no_flags
 from rlframe.data.space_json import space_from_json, space_to_json
 from rlframe.data.timestep import Array, Batch, BoolArray, EnvSpec, FloatArray, IntArray
 from rlframe.errors import ConfigError
@@ -294,7 +294,7 @@ def _one_a_row(column: Array, name: str, count: int, first: int) -> Array:
         return column.astype(kind, copy=False)
     bad = no_flags(column)
     if bad.any():
-        row = int(bad.argmax())
+        row = first_bad(bad)
         raise ValueError(f'row {first + row}: {name} is {column[row]}, expected 0 or 1')
     return column.astype(np.bool_, copy=False)
 

@@ -126,7 +126,7 @@ class GymEnvFactory(EnvFactory):
         return env
 
     def make_judge(self) -> gym.Env[Any, Any]:
-        """Returns an env that computes rewards of goals; for an id of EnvPool, that of the package that registers it, if known."""
+        """Returns an env that computes rewards of goals; an id of EnvPool is made by the package that registers it, if known."""
         env_id = self.cfg.env_id
         is_foreign = isinstance(env_id, str) and (self._is_pooled or env_id not in gym.registry)
         module = module_of(env_id) if is_foreign else ''

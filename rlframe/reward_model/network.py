@@ -92,14 +92,13 @@ class NetworkRewardModel(RewardModel):
 
     def encoder(self) -> Any:
         """Returns a network from observations, as ``inputs`` returns them, to features [B, F]."""
-        from gymnasium.spaces import Box
-
         from rlframe.model.core import MLP
+        from rlframe.model.encoder import vector_space
 
         *hidden, size = self._cfg.hidden_size_list
         space: Any = self.spec.observation_space
         if self._reader is not None:
-            space = Box(-np.inf, np.inf, (self._reader.size,), np.float32)
+            space = vector_space(self._reader.size)
         return MLP(space, hidden, 'relu', size)
 
     def inputs(self, obs: Array) -> Any:

@@ -400,7 +400,9 @@ class VectorEvalMonitor:
     def of_envs(self, own: slice) -> VectorEvalMonitor:
         """Returns the results of some of the envs, without pictures."""
         found = copy.copy(self)
-        found._quota, found._reward, found._info = self._quota[own], self._reward[own], self._info[own]
+        found._quota = self._quota[own]
+        found._reward = self._reward[own]
+        found._info = self._info[own]
         return found
 
     def is_finished(self) -> bool:
